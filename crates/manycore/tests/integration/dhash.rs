@@ -4,7 +4,7 @@
 //! Local parts must be conserved while elements come and go, and while tables change their size,
 //! are distributed and folded. User code panics or uses the table.
 //!
-//! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the same
+//! `MANYCORE_SOAK=60` runs each test for 60 seconds. `MANYCORE_SEED=0x12ab` generates the same
 //! programs again.
 
 use crate::common::calls::{self, Model, Subject};

@@ -1,7 +1,7 @@
 //! The flat map, compared with the sequential one, checked for linearizability while it grows, and
 //! under stress with values that reveal a torn read. User code panics, lies or calls the map again.
 //!
-//! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the same
+//! `MANYCORE_SOAK=60` runs each test for 60 seconds. `MANYCORE_SEED=0x12ab` generates the same
 //! programs again.
 
 use crate::common::calls::{self, Model, Subject};

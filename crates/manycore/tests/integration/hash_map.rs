@@ -1,7 +1,7 @@
 //! The map, compared with the sequential one, and checked for linearizability while it grows. Under
 //! stress, its keys and values notice when they are used after they were freed. User code panics.
 //!
-//! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the same
+//! `MANYCORE_SOAK=60` runs each test for 60 seconds. `MANYCORE_SEED=0x12ab` generates the same
 //! programs again.
 
 use crate::common::calls::{self, Model, Subject};

@@ -1,5 +1,5 @@
-//! `IntervalRegistry` and `ActiveSet` from outside: beside a list, on several threads, and when
-//! values are dropped.
+//! `IntervalRegistry` and `ActiveSet` from outside: compared with a list, on several threads, and
+//! when values are dropped.
 
 use crate::common::{env, rng::Rng};
 use manycore::collections::{Active, ActiveSet, IntervalRegistry};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-/// Every way to keep intervals.
+/// Returns a registry for every way to keep intervals.
 fn registries<V: Send + Sync + 'static>() -> Vec<IntervalRegistry<u32, V>> {
     let logged = |logs| IntervalRegistry::builder().logs(logs).build().unwrap();
     let marked = |queue| IntervalRegistry::builder().marks(queue).build().unwrap();
@@ -67,7 +67,8 @@ fn registry_answers_like_a_list() {
     }
 }
 
-/// Intervals that change hands; each thread finds its own, whole, and in the order of beginnings.
+/// Intervals pass between threads. Each thread finds its own intervals, whole, and ordered by their
+/// beginnings.
 #[test]
 fn threads_find_their_own_intervals() {
     for registry in registries::<Arc<(u32, Range<u32>)>>() {
@@ -163,8 +164,8 @@ fn oldest_is_the_smallest_of_those_who_are_active() {
     }
 }
 
-/// What snapshots are for: what an open snapshot can still see must not be cleaned up. Each
-/// registers with what the counter said before, and takes its version afterwards.
+/// Models the use of snapshots: data that an open snapshot can still see must not be cleaned up.
+/// Each snapshot registers with the counter's earlier value, and takes its version afterwards.
 #[test]
 fn oldest_never_passes_a_version_that_is_in_use() {
     for queue in [Queue::PerThread, Queue::Global] {
@@ -197,9 +198,10 @@ fn oldest_never_passes_a_version_that_is_in_use() {
     }
 }
 
-/// A thread hands the smallest key to the next: it registers it again and leaves the old handle, or
-/// sends it to another thread that does. So the key is there at every moment. Others' keys are
-/// larger, and come and go; some threads have more of them than there are places.
+/// A thread hands the smallest key to the next thread. To do so it registers the key again and
+/// leaves the old handle, or it sends the old handle to a thread that does this. So the key is
+/// present at every moment. Other threads' keys are larger, and come and go; some threads have more
+/// keys than there are places.
 #[test]
 fn key_that_is_handed_over_is_the_oldest_at_every_moment() {
     let rounds = if cfg!(miri) { 30 } else { 20_000 };
@@ -246,7 +248,7 @@ fn key_that_is_handed_over_is_the_oldest_at_every_moment() {
     assert!(set.is_empty());
 }
 
-/// A key that can be told to panic, or to lie about its order.
+/// A key that can be told to panic, or to give a wrong order.
 #[derive(Debug)]
 struct Odd(u32, Arc<AtomicU64>);
 
@@ -282,7 +284,7 @@ impl Ord for Odd {
     }
 }
 
-/// Whatever the key's code does in a removal or an insertion, no value is dropped twice.
+/// No value is dropped twice, whatever the key's code does in a removal or an insertion.
 #[test]
 fn keys_that_panic_or_lie_cost_the_registry_and_no_value_twice() {
     for (queue, what, leaves) in [Queue::PerThread, Queue::Global].into_iter().flat_map(|queue| {

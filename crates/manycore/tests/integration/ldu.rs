@@ -1,5 +1,5 @@
-//! Sets with marks, on one thread and on few: what they keep, what they cost, and what they say
-//! when they are used wrongly.
+//! Sets with marks, on one thread and on a few: what they keep, what they cost, and what they
+//! report when they are used wrongly.
 
 use crate::allocations;
 use manycore::ldu::*;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const QUEUES: [Queue; 2] = [Queue::PerThread, Queue::Global];
 
-/// A set of letters or numbers that is strict about what it is told.
+/// A set of letters or numbers that rejects a member told twice, or taken away though absent.
 #[derive(Debug, Default)]
 struct Strict<V>(BTreeSet<V>);
 
@@ -42,8 +42,8 @@ fn take<T>(place: &Mutex<Option<T>>) -> Option<T> {
     place.lock().unwrap().take()
 }
 
-/// Does each on a thread of its own, the next when the last one is done. The threads are alive
-/// together, so that each has a slot, and a queue, of its own.
+/// Runs each function on its own thread, one after the other. The threads live at the same time, so
+/// that each has its own slot and its own queue.
 fn on_cores<const N: usize>(works: [&(dyn Fn() + Sync); N]) {
     thread::scope(|scope| {
         let mut alive = Vec::new();
@@ -61,8 +61,9 @@ fn on_cores<const N: usize>(works: [&(dyn Fn() + Sync); N]) {
     });
 }
 
-/// The thesis, figure 2.2: {A, B}; then insert C, D, E, remove D, A, insert D, remove E, on three
-/// cores. Four members are queued, of which one is garbage; the tree becomes {B, C, D}.
+/// The example of the thesis, figure 2.2: {A, B}; then insert C, D, E, remove D, A, insert D,
+/// remove E, on three cores. Four members are queued, and one of them is garbage. The tree becomes
+/// {B, C, D}.
 #[test]
 fn worked_example_of_the_thesis() {
     for queue in QUEUES {

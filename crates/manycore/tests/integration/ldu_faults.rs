@@ -1,6 +1,6 @@
 //! Panics in user code: of all calls of a structure, a walker, a key or a destructor, the n-th
-//! panics, for every n. What other calls did is not lost, nothing waits for ever, and what was made
-//! is freed.
+//! panics, for every n. The effects of other calls are not lost, nothing waits forever, and
+//! everything that was made is freed.
 
 use crate::common::fuse::{Value, every_fault, over, step, tick};
 use manycore::collections::{ActiveSet, IntervalRegistry, Lru, Registry, TimerQueue};
@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-/// What it was told, a call that panics included: that counts as made.
+/// The members it was told of. A call that panics counts as made, too.
 #[derive(Debug, Default)]
 struct Told(BTreeSet<u32>);
 
@@ -27,7 +27,7 @@ impl Structure<Element<Value>> for Told {
     }
 }
 
-/// One set's, whose making is a call, too.
+/// The structure of one set. Making it is a call of user code, too.
 #[derive(Debug)]
 struct One(Told);
 
@@ -52,7 +52,7 @@ impl Structure<SetMember<Value>> for One {
     }
 }
 
-/// Runs `f` on another thread, whose changes go to a queue of its own.
+/// Runs `f` on another thread, so that its changes go to a separate queue.
 fn elsewhere<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| scope.spawn(f).join().expect("no panic gets so far"))
 }
@@ -84,7 +84,7 @@ fn set_loses_nothing_by_a_panic_of_its_structure_or_its_members() {
     });
 }
 
-/// The set's end, with members that wait and members that leaked handles have left.
+/// A set ends while some members wait and leaked handles have left others.
 #[test]
 fn set_that_ends_with_a_panic_frees_what_is_its_own() {
     every_fault("a set's end", || {
@@ -290,7 +290,7 @@ fn recency_list_stays_in_order_whatever_its_keys_do() {
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 static COUNTED: Mutex<()> = Mutex::new(());
 
-/// Panics whenever it is dropped, if `true`.
+/// A value that panics whenever it is dropped, if `true`.
 #[derive(Debug)]
 struct Hostile(bool);
 
@@ -321,7 +321,7 @@ impl<E> Structure<E> for Count {
     }
 }
 
-/// A second panic out of a vector of values, or while a guard unwinds, would end the process.
+/// A second panic from a vector of values, or while a guard unwinds, would end the process.
 #[test]
 fn destructors_that_all_panic_end_neither_the_process_nor_each_other() {
     let _alone = COUNTED.lock();

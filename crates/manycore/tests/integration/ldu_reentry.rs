@@ -1,5 +1,5 @@
-//! Sets with marks that are used from within their own readers, walkers and structures: each call
-//! works, is refused or panics with a sentence, and none waits for what its own thread holds.
+//! Sets with marks that are used from within their own readers, walkers and structures. Each call
+//! works, is refused or panics with a message; none waits for what its own thread holds.
 
 use crate::common::watchdog::{ends, message};
 use manycore::collections::{ActiveSet, IntervalRegistry, Registry, TimerQueue};
@@ -30,12 +30,14 @@ type Set = DeferredSet<Count, Element<u32>>;
 
 const QUEUES: [Queue; 2] = [Queue::PerThread, Queue::Global];
 
-/// A set whose queues are at their bound with each change, and far beyond it with the fourth.
+/// Makes a set with queues that each change fills to the bound, and that the fourth change takes
+/// far beyond it.
 fn tight(queue: Queue) -> Arc<Set> {
     Arc::new(DeferredSet::builder().queue(queue).max_queued(1).build(Count::default()).unwrap())
 }
 
-/// Long enough for another thread to come to where it waits. (If it does not, the test tests less.)
+/// Waits long enough for another thread to reach its waiting point. (If it does not, the test tests
+/// less.)
 fn let_others_come() {
     thread::sleep(Duration::from_millis(50));
 }
@@ -125,7 +127,7 @@ fn sharers_and_holders_that_change_each_others_sets_do_not_wait() {
     }
 }
 
-/// A sharer of a set updates an object, and an update of that object changes the set.
+/// A thread that shares a set updates an object, and an update of that object changes the set.
 #[test]
 fn sharer_and_update_of_an_object_do_not_wait_for_each_other() {
     ends("a set and an object that wait for each other", || {
@@ -245,7 +247,7 @@ thread_local! {
     static AT_EXIT: Cell<Option<AtExit>> = const { Cell::new(None) };
 }
 
-/// Shares a set and reads it again, when most of its thread's locals have gone.
+/// Shares a set and reads it again, when most of the thread's locals are gone.
 struct AtExit(Arc<Set>);
 
 impl Drop for AtExit {
@@ -272,7 +274,7 @@ fn destructor_of_a_thread_local_reads_a_set_and_is_told_if_it_shares_it() {
     });
 }
 
-/// Does something to a set, its own or another, in each call.
+/// A structure that, in each call, does something to a set: its own or another.
 struct Meddling {
     inside: BTreeSet<u32>,
     act: fn(&Meddled) -> Option<String>,
@@ -306,7 +308,7 @@ impl Structure<Element<u32>> for Meddling {
     }
 }
 
-/// Each call of the set from within its own structure.
+/// Tries each call of the set from within its own structure.
 #[test]
 fn structure_that_uses_its_own_set_changes_it_and_is_told_that_it_reads() {
     let _alone = OWN.lock();
@@ -361,7 +363,7 @@ fn structure_that_uses_its_own_set_changes_it_and_is_told_that_it_reads() {
     assert_eq!(set.read().inside.len() - before, 5, "what the structure added and leaked");
 }
 
-/// Uses what it is in, when it is dropped.
+/// A value that uses its own registry when it is dropped.
 struct UsesOnDrop(&'static Registry<UsesOnDrop>, u32);
 
 impl Drop for UsesOnDrop {
@@ -398,7 +400,7 @@ fn value_that_uses_its_registry_when_it_is_dropped_finds_no_lock_held() {
     }
 }
 
-/// A timer's value and a key that use their collection when they are dropped.
+/// A timer's value and a key use their collection when they are dropped.
 #[test]
 fn timers_and_keys_that_use_their_set_when_they_are_dropped_find_no_lock_held() {
     struct Again(u64);

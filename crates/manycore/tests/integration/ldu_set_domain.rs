@@ -1,5 +1,5 @@
-//! Many small sets in one domain: what reads see of each, what a set costs that no read sees, and
-//! what panics and misuse do.
+//! Many small sets in one domain: what reads see of each set, what a set costs that no read sees,
+//! and the effects of panics and misuse.
 
 use crate::allocations;
 use manycore::ldu::*;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const QUEUES: [Queue; 2] = [Queue::PerThread, Queue::Global];
 
-/// A set of numbers that is strict about what it is told.
+/// A set of numbers that rejects a member told twice, or taken away though absent.
 #[derive(Debug, Default)]
 struct Strict(BTreeSet<usize>);
 
@@ -40,8 +40,9 @@ fn sets(domain: &Domain) -> usize {
     domain.read().iter().count()
 }
 
-/// The point of a domain. Another thread holds its lock all the time, so a thread that took it
-/// would wait for ever; the only allocations are the members' boxes.
+/// The purpose of a domain: a set that no read sees costs only its members. Another thread holds
+/// the domain's lock all the time, so a thread that took it would wait forever. The only
+/// allocations are the members' boxes.
 #[test]
 fn set_that_lives_and_dies_between_two_reads_costs_its_members_alone() {
     const SETS: usize = 500;
@@ -122,7 +123,7 @@ fn table_shrinks_after_a_burst() {
 
 static MADE: AtomicUsize = AtomicUsize::new(1);
 
-/// Refuses threes, to let go of fours, and to be made for the first time.
+/// A structure that panics when it is told of a three, loses a four, or is made for the first time.
 struct Moody(Vec<u8>);
 
 impl Default for Moody {

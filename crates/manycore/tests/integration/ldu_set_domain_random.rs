@@ -1,7 +1,8 @@
-//! Random histories of many small sets in one domain: steps that a test decides, against a model;
-//! and threads that fork and exit, against what each knows of its own.
+//! Random histories of many small sets in one domain. Some have steps that the test decides, and
+//! are compared with a model. In others threads fork and exit, and each compares with what it knows
+//! itself.
 //!
-//! `MANYCORE_SEED=0x12ab` repeats the choices of an earlier run.
+//! `MANYCORE_SEED=0x12ab` repeats the random choices of an earlier run.
 
 use crate::common::env;
 use crate::common::rng::Rng;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const QUEUES: [Queue; 2] = [Queue::PerThread, Queue::Global];
 
-/// A set of letters or numbers that is strict about what it is told.
+/// A set of letters or numbers that rejects a member told twice, or taken away though absent.
 #[derive(Debug)]
 struct Strict<V>(BTreeSet<V>);
 
@@ -39,7 +40,7 @@ type Domain<V> = SetDomain<Strict<V>, V>;
 type Handles = Vec<Attached<'static, SetMap<Strict<u32>>, SetMember<u32>>>;
 type Outside = Vec<Detached<'static, SetMap<Strict<u32>>, SetMember<u32>>>;
 
-/// A domain, and beside it what its sets should be.
+/// A domain, and the expected content of its sets.
 struct Modelled {
     domain: &'static Domain<u32>,
     sets: Vec<SetId>,
@@ -110,7 +111,7 @@ impl Modelled {
     }
 }
 
-/// Any interleaving of threads' steps on several sets is the sequential replay.
+/// Any interleaving of threads' steps on several sets gives the result of the sequential replay.
 #[test]
 fn random_steps_on_several_sets_are_the_sequential_replay() {
     let (seed, threads) = (env::seed(), Stepped::new(3));
@@ -138,8 +139,9 @@ fn random_steps_on_several_sets_are_the_sequential_replay() {
     }
 }
 
-/// Threads fork and exit: each child is in a set of its own and in those of its ancestors, one of
-/// which all threads share. A reader of a set finds exactly its own members among its own.
+/// Threads fork and exit. Each child is in its own set and in those of its ancestors; all threads
+/// share one ancestor. Of its own members, a reader of a set finds exactly those that are in the
+/// set.
 fn families(queue: Queue, max_queued: usize) {
     let seed = env::seed();
     println!("{queue:?}, at most {max_queued}: MANYCORE_SEED={seed:#x}");

@@ -1,5 +1,5 @@
-//! Readers of a set with marks that share its structure: they are in it together, see what came
-//! before them, and are told when they would wait for themselves.
+//! Readers that share the structure of a set with marks. They are in it together, see the changes
+//! made before them, and are told when they would wait for themselves.
 
 use manycore::collections::IntervalRegistry;
 use manycore::ldu::*;
@@ -112,7 +112,7 @@ fn panic_of_a_reader_poisons_nothing() {
     assert_eq!(set.read().0, [1].into());
 }
 
-/// Two mappings come and go by turns, so that there always is one, and one at most is new.
+/// Two mappings come and go in turn, so that there always is one, and at most one is new.
 #[test]
 fn questions_side_by_side_always_find_who_was_there() {
     let registry = &IntervalRegistry::builder().marks(Queue::PerThread).build().unwrap();

@@ -1,8 +1,8 @@
-//! Stress of sets with marks: many threads, members that change hands, reads all the time, and an
-//! oracle. Also run under AddressSanitizer: members are freed while they are queued.
+//! Stress of sets with marks: many threads, members that pass between threads, reads all the time,
+//! and an oracle. Also run under AddressSanitizer, because members are freed while they are queued.
 //!
-//! `MANYCORE_SOAK=60` runs it for 60 seconds; `MANYCORE_SEED=0x12ab` repeats the choices of an
-//! earlier run.
+//! `MANYCORE_SOAK=60` runs it for 60 seconds. `MANYCORE_SEED=0x12ab` repeats the random choices of
+//! an earlier run.
 
 use crate::common::{env, rng::Rng};
 use manycore::ldu::*;
@@ -16,7 +16,7 @@ const THREADS: usize = 4;
 const KEYS: usize = 8;
 const SHARE: Duration = Duration::from_millis(1_500);
 
-/// A member has its number twice, so that reused memory is detected.
+/// A member's number, stored twice, so that reused memory is detected.
 #[derive(Debug)]
 struct Body {
     number: u64,
@@ -34,7 +34,8 @@ impl Body {
     }
 }
 
-/// Keeps pointers to its members, as the contract lets it: each must be alive while it is there.
+/// Keeps pointers to its members, as the contract permits. Each member must be alive while it is in
+/// the set.
 #[derive(Default)]
 struct Members(HashMap<u64, *const Element<Body>>);
 
@@ -67,14 +68,14 @@ impl Members {
 type Set = DeferredSet<Members, Element<Body>>;
 type Mailbox<'s> = Mutex<Vec<Attached<'s, Members, Element<Body>>>>;
 
-/// What a thread has in hand.
+/// The handle that a thread holds.
 enum Own<'s> {
     Nothing,
     In(Attached<'s, Members, Element<Body>>),
     Out(Detached<'s, Members, Element<Body>>),
 }
 
-/// What is known from outside: how many members there are.
+/// The number of members, as the test knows it from outside.
 #[derive(Default)]
 struct Oracle {
     inserted: AtomicI64,

@@ -1,4 +1,4 @@
-//! The locks behind the crate `lock_api`: exclusion, failing attempts, forgotten guards, and
+//! The locks used through the crate `lock_api`: exclusion, failing attempts, forgotten guards, and
 //! readers that read again.
 
 use crate::common::watchdog::{ends, message};
@@ -97,7 +97,7 @@ fn big_reader_lock_shares_and_excludes() {
     });
 }
 
-/// A writer that waits does not keep a reader from reading again: that would be a deadlock.
+/// A waiting writer must not keep a reader from reading again: that would be a deadlock.
 #[test]
 fn reader_reads_again_while_a_writer_waits() {
     fn again<R: RawRwLockRecursive + Send + Sync + 'static>(lock: &'static RwLock<R, u8>) {

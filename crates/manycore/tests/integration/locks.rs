@@ -12,7 +12,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Two counts that only a broken lock lets differ.
+/// Two counts that differ only if a lock is broken.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Twins {
     first: u64,
@@ -134,7 +134,7 @@ macro_rules! fair_lock_tests {
 fair_lock_tests!(ticket, TicketLock);
 fair_lock_tests!(mcs, McsLock);
 
-/// The processor time that the calling thread has used.
+/// Returns the processor time that the calling thread has used.
 #[cfg(unix)]
 fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -229,7 +229,7 @@ fn big_writer_waits_for_a_reader_and_keeps_later_ones_out() {
     assert_eq!(*lock.read(), 1);
 }
 
-/// The attempt panics, because the thread would wait for itself.
+/// Demands that the attempt panics, because the thread would wait for itself.
 fn refuses(attempt: &dyn Fn()) {
     let panic = catch_unwind(AssertUnwindSafe(attempt)).expect_err("it should refuse");
     let text = panic.downcast::<String>().map(|text| *text).unwrap_or_else(|panic| {
@@ -342,7 +342,7 @@ thread_local! {
     static LEASE: RefCell<Lease> = const { RefCell::new(Lease(None)) };
 }
 
-/// A guard that its thread keeps beyond its slot, until it is told.
+/// A guard that its thread keeps beyond its slot, until it is told to drop it.
 struct Lease(Option<(BrReadGuard<'static, u32>, Arc<Barrier>)>);
 
 impl Drop for Lease {
@@ -354,8 +354,8 @@ impl Drop for Lease {
     }
 }
 
-/// The next owner of a slot reads as a stray while the lane counts the last owner, and again when
-/// the lane has become its own and a writer waits.
+/// The next owner of a slot reads without a lane while the lane counts the last owner. It reads
+/// again when the lane has become its own and a writer waits.
 #[test]
 fn big_reader_reads_again_when_its_lane_has_become_free_meanwhile() {
     let barrier = Arc::new(Barrier::new(2));

@@ -1,4 +1,4 @@
-//! Logs of the user's own that misbehave: a read from within a push, however deep, and a panic in
+//! User-defined logs that misbehave: a read from within a push, at any depth, and a panic in
 //! `collect`.
 
 use manycore::clock::Stamp;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// Does what each update says, within `push`.
+/// A log that runs each update within `push`.
 #[derive(Default)]
 struct Meddling(usize);
 
@@ -36,7 +36,7 @@ impl Log<usize> for Meddling {
     }
 }
 
-/// A log that takes its documentation at its word.
+/// A log that relies on every promise in its documentation.
 #[derive(Default)]
 struct Trusting(Vec<usize>);
 
@@ -109,7 +109,7 @@ fn read_from_within_a_push_within_a_push_is_reported() {
 
 static FAILS: AtomicBool = AtomicBool::new(false);
 
-/// Ordered as far as the library is concerned; its `collect` panics when told to.
+/// A log that the library treats as ordered. Its `collect` panics when told to.
 #[derive(Default)]
 struct Failing(usize);
 

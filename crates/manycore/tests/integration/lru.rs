@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// Every way to keep touches, and the list's own choice.
+/// Returns a list for every way to keep touches, and one that chooses by itself.
 fn lists<K: Eq + Hash + Send + 'static>() -> Vec<Lru<K>> {
     let build = |logs, publish| Lru::builder().logs(logs).publish(publish).build().unwrap();
     vec![
@@ -69,7 +69,7 @@ fn full_log_is_merged_and_nothing_is_lost() {
     }
 }
 
-/// Threads pass a baton; each touch happens after the one before it, on another thread.
+/// Threads pass a baton. Each touch happens after the previous touch, on another thread.
 #[test]
 fn order_holds_across_threads() {
     const STEPS: usize = 3_000;
@@ -136,7 +136,7 @@ thread_local! {
     static ARMED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Panics in its hash, comparison or drop while `ARMED`.
+/// A key that panics in its hash, comparison or drop while `ARMED`.
 #[derive(Debug, Clone)]
 struct Touchy {
     key: u32,
@@ -226,7 +226,7 @@ enum Step {
     Look(u8),
 }
 
-/// Steps and the worker that does each.
+/// Generates steps, each with the worker that does it.
 fn steps() -> impl Strategy<Value = Vec<(usize, Step)>> {
     let key = 0..24_u8;
     let step = prop_oneof![

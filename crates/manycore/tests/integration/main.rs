@@ -1,11 +1,11 @@
 //! The library, through its public interface.
 //!
-//! Each file of tests is a module of this one program, so that what they share is compiled once:
+//! Each file of tests is a module of this one program, so that the shared code is compiled once:
 //!
 //!     cargo test -p manycore --test integration FILE::
 //!
-//! Programs of their own, in the folder above, are the tests that measure or limit their process,
-//! and those that run for long and are built optimised.
+//! Some tests are programs of their own, in the folder above. They measure or limit their process,
+//! or they run for long and are built optimised.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! Maps by key: one panic of user code at every place where an operation calls it, as in
+//! Maps by key: one panic of user code at every place where an operation calls user code, as in
 //! `collection_faults`.
 
 use crate::collection_faults::{Operation, Scattering, State, every_fault};
@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 
 // ---- Maps by key ----
 
-/// A key by value.
+/// A key that maps keep by value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 struct Word(u32);
@@ -127,7 +127,7 @@ fn small<M: Numbers>() -> M {
     map
 }
 
-/// A part of the buckets has moved to the next table.
+/// Returns a map with some of its buckets already moved to the next table.
 fn growing<M: Numbers>() -> M {
     let map = M::default();
     let mut number = 0;
@@ -138,21 +138,22 @@ fn growing<M: Numbers>() -> M {
     map
 }
 
-/// A large table with few entries.
+/// Returns a large table with few entries.
 fn emptied<M: Numbers>() -> M {
     let map = growing::<M>();
     map.keep(|number| number % 16 == 0);
     map
 }
 
-/// A panic has ended a shrinking midway, if user code runs in it.
+/// Returns a map whose shrinking was ended midway by a panic, if shrinking runs user code.
 fn shrinking<M: Numbers>() -> M {
     let map = emptied::<M>();
     interrupted(3, || map.shrink());
     map
 }
 
-/// Operations leave multiples of four below a thousand alone, or clear all.
+/// Returns whether operations leave the number alone: multiples of four below a thousand. A clear
+/// takes these, too.
 fn stays(number: u32) -> bool {
     number % 4 == 0 && number < 1_000
 }
@@ -166,7 +167,7 @@ fn in_order<M: Numbers>(map: &M, expected: &BTreeSet<u32>, what: &str) {
     assert!(expected.is_subset(&there), "{what}: lost {:?}", expected - &there);
 }
 
-/// The map works: its entries are there, it grows, and it shrinks.
+/// Demands that the map works: its entries are there, it grows, and it shrinks.
 fn works<M: Numbers>(map: &M, expected: &BTreeSet<u32>) {
     in_order(map, expected, "after the panic");
     (2_000..2_100).for_each(|number| map.put(number));

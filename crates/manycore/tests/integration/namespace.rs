@@ -1,6 +1,8 @@
-//! Namespaces from outside: any sequence of operations against a model, and threads against an
-//! oracle. `MANYCORE_SOAK=60` says how many seconds, `MANYCORE_SEED=0x12ab` repeats the choices of
-//! an earlier run.
+//! Namespaces from outside: any sequence of operations compared with a model, and threads compared
+//! with an oracle.
+//!
+//! `MANYCORE_SOAK=60` sets the number of seconds. `MANYCORE_SEED=0x12ab` repeats the random choices
+//! of an earlier run.
 
 use crate::common::env;
 use crate::common::rng::Rng;
@@ -36,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a space should be.
+/// The expected content of a space.
 #[derive(Default)]
 struct Model {
     live: BTreeMap<Id, u64>,
@@ -127,7 +129,7 @@ proptest! {
     }
 }
 
-/// A node that knows whose it is, and what it is after its end.
+/// A node that knows its id, and whether it is alive.
 struct Node {
     id: AtomicU64,
     alive: AtomicBool,
@@ -156,7 +158,7 @@ impl Drop for Node {
     }
 }
 
-/// Ids that any thread may look up or remove. Some have been removed long ago.
+/// Ids that any thread may look up or remove. Some were removed long ago.
 struct Board(Vec<AtomicU64>);
 
 impl Board {
@@ -169,7 +171,7 @@ impl Board {
     }
 }
 
-/// What the threads of a run share.
+/// State that the threads of a run share.
 struct Arena<'a> {
     space: IdSpace<'a, Node>,
     domain: &'a Domain,
@@ -263,7 +265,7 @@ impl Arena<'_> {
     }
 }
 
-/// Collects until it is so. (Threads that have been joined may be handing over their limbo still.)
+/// Collects until the condition holds. (Joined threads may still be handing over their limbo.)
 fn drain(domain: &Domain, until: impl Fn() -> bool, what: &str) {
     let end = Instant::now() + Duration::from_secs(20);
     while !until() {

@@ -1,4 +1,4 @@
-//! Locks on nodes that others may free.
+//! Locks on nodes that other threads may free.
 
 use manycore::section::{Atomic, Domain, NodeLock, Owned, TryLockError};
 use std::panic::{AssertUnwindSafe, catch_unwind};

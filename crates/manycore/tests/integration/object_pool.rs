@@ -1,4 +1,4 @@
-//! The pool: its bound, things that travel between threads, stealing, and things that panic.
+//! The pool: its bound, objects that travel between threads, stealing, and objects that panic.
 
 use crate::common::env;
 use crate::common::rng::Rng;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Notices two holders at once, and counts what lives.
+/// An object that notices two holders at once; living objects are counted.
 struct Thing {
     held: AtomicBool,
     uses: usize,
@@ -37,7 +37,8 @@ fn placed(place: Placement, max: usize, shelf: usize) -> (ObjectPool<Thing>, Arc
     (ObjectPool::builder(make).max(max).placement(place).shelf(shelf).build(), alive)
 }
 
-/// The steps in which the paper distributes its page manager: one list, one for some, one for each.
+/// The steps in which the paper distributes its page manager: one list, a list for some threads, a
+/// list for each.
 const STEPS: [(Placement, usize, usize); 6] = [
     (Placement::PerThread, 5, 0), // all in the back room
     (Placement::Shared, 8, 4),

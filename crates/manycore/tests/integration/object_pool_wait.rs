@@ -1,5 +1,5 @@
-//! Threads and tasks that wait for an object of a pool: their order, deadlines, futures that are
-//! dropped; hooks and wakers that panic or use the pool; owned handles.
+//! Threads and tasks that wait for an object of a pool: their order, deadlines, and dropped
+//! futures. Also hooks and wakers that panic or use the pool, and owned handles.
 
 use crate::common::tasks::block_on;
 use crate::common::watchdog::{ends, message};
@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_millis(20);
 
-/// Everywhere that an object can lie: the back room, one shelf for all, one for each thread.
+/// Returns a pool for each place where an object can lie: the back room, one shelf for all, one for
+/// each thread.
 fn pools(max: usize) -> Vec<Arc<ObjectPool<usize>>> {
     [(Placement::PerThread, 0), (Placement::Shared, 4), (Placement::PerThread, 16)]
         .map(|(placement, shelf)| {
@@ -73,7 +74,7 @@ fn deadline_ends_a_wait_and_a_return_ends_it_before() {
     });
 }
 
-/// One that returns and takes all the time does not pass those that wait.
+/// A thread that returns and takes objects all the time does not pass the waiting ones.
 #[test]
 fn waiters_are_served_in_the_order_of_their_coming() {
     ends("an order", || {
@@ -217,7 +218,7 @@ fn room_is_handed_over_as_objects_are() {
     });
 }
 
-/// A constructor that panics in the hands of a waiter leaves room for the next one.
+/// A constructor that panics for a waiter leaves room for the next waiter.
 #[test]
 fn constructor_that_panics_for_a_waiter_serves_the_next() {
     ends("a constructor", || {
@@ -289,7 +290,8 @@ fn recycle_hook_that_panics_or_rejects_serves_those_that_wait() {
     });
 }
 
-/// A thread that unwinds already must not abort because of a hook, nor of what it rejects.
+/// A thread that is already unwinding must not abort because of a hook, or of an object that the
+/// hook rejects.
 #[test]
 fn hook_that_panics_while_its_thread_unwinds_does_not_abort() {
     struct Bad;

@@ -1,9 +1,11 @@
 //! A user's log that panics at the n-th call of any of its functions, for all n, in everything that
-//! an object does: no other update is lost, no lock stays held, and the thread that runs another
-//! object's eviction goes on.
+//! an object does.
 //!
-//! The account: every update that was appended was applied, or was dropped by the very call that
-//! panicked with it in hand; and then a caller was told, by a panic or by poison.
+//! No other update is lost, and no lock stays held. A thread that runs another object's eviction
+//! goes on.
+//!
+//! The account: every appended update was applied, or was dropped by the call that panicked while
+//! it held the update. In the second case a caller was told, by a panic or by poison.
 
 use crate::common::watchdog::ends;
 use manycore::clock::Stamp;
@@ -38,13 +40,13 @@ const CALLS: [Call; 8] = [
     Call::Drop,
 ];
 
-/// Which kind of call panics, and how many of its kind come before. One fault at a time.
+/// The kind of call that panics, and how many calls of its kind come before. One fault at a time.
 static KIND: AtomicUsize = AtomicUsize::new(usize::MAX);
 static LEFT: AtomicI64 = AtomicI64::new(-1);
-/// The tests of this file share the fault.
+/// Held by a test while it uses the fault, which all tests of this file share.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Planned panics, and what is said of poison, are not printed.
+/// Prevents planned panics, and messages about poison, from being printed.
 fn be_quiet() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -61,7 +63,7 @@ fn arm(call: Call, before: i64) {
     KIND.store(call as usize, SeqCst);
 }
 
-/// Takes the fault away. Says whether it came.
+/// Takes the fault away. Returns whether it happened.
 fn disarm() -> bool {
     KIND.store(usize::MAX, SeqCst);
     LEFT.load(SeqCst) < 0
@@ -74,7 +76,7 @@ fn fault(call: Call) {
     }
 }
 
-/// What became of the updates.
+/// How many updates were appended, applied and dropped.
 #[derive(Default)]
 struct Account {
     appended: AtomicU64,
@@ -159,12 +161,12 @@ impl<const ORDERED: bool> Log<u64> for Faulty<ORDERED> {
 
 type Object<const ORDERED: bool> = Deferred<u64, Faulty<ORDERED>>;
 
-/// What is done with the object while the fault is armed. The second object is a newcomer to the
-/// first one's place in the table.
+/// An act on the object while the fault is armed. The second object is a newcomer to the first
+/// object's place in the table.
 type Act<const ORDERED: bool> = fn(&mut Object<ORDERED>, &Object<ORDERED>, &Arc<Account>);
 
-/// Whether the panic may come out where the act is done: not in an eviction, which is of another
-/// object.
+/// Whether the act may end with the panic. An eviction may not, because it is part of another
+/// object's operation.
 #[derive(Clone, Copy, PartialEq)]
 enum Told {
     Here,
@@ -202,7 +204,7 @@ fn acts<const ORDERED: bool>() -> [(&'static str, Told, Act<ORDERED>); 11] {
     ]
 }
 
-/// One round with a fault. Says whether the fault came.
+/// Runs one round with a fault. Returns whether the fault happened.
 fn round<const ORDERED: bool>(
     (name, told, act): (&'static str, Told, Act<ORDERED>),
     merge: MergeStrategy,
@@ -244,7 +246,7 @@ fn round<const ORDERED: bool>(
     came
 }
 
-/// Every fault in every act, each until it does not come any more. Returns how many came.
+/// Runs every fault in every act, each until it no longer happens. Returns how many happened.
 fn all_rounds<const ORDERED: bool>() -> usize {
     let mut faults = 0;
     for act in acts::<ORDERED>() {
@@ -267,7 +269,7 @@ fn logs_that_panic_lose_no_other_update() {
     });
 }
 
-/// The same of an adaptive object that changes its mode, with updates of its own besides.
+/// The same test for an adaptive object that changes its mode, with its own updates besides.
 #[test]
 fn adaptive_objects_lose_no_other_update_to_a_panic() {
     ends("adaptive faults", || {
@@ -313,7 +315,7 @@ fn adaptive_objects_lose_no_other_update_to_a_panic() {
     });
 }
 
-/// An update that is applied, or panics.
+/// An update that adds its number, or panics.
 struct Number(u32);
 
 impl Op<Vec<u32>> for Number {
@@ -325,8 +327,8 @@ impl Op<Vec<u32>> for Number {
 
 type List = Deferred<Vec<u32>, Ordered<Number>>;
 
-/// A list with logs, in which an update that panics lies between others. Its table is its own: an
-/// eviction for another test's object would apply the update.
+/// Makes a list with logs, in which a panicking update lies between others. The list has its own
+/// table: otherwise an eviction for another test's object would apply the update.
 fn with_a_bad_update() -> List {
     let list = List::builder().table(Arc::new(LogTable::new(1))).build(Vec::new()).unwrap();
     assert!(list.promote());

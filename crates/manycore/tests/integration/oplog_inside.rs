@@ -1,4 +1,4 @@
-//! User code of an object that uses the object, from within a merge, a push or an update.
+//! User code of an object that uses the same object, from within a merge, a push or an update.
 
 use manycore::clock::Stamp;
 use manycore::oplog::*;
@@ -18,7 +18,7 @@ fn always() -> Builder<u64, Commuting<Update>> {
     Object::builder().logs(Logs::Always)
 }
 
-/// A log whose entries are looked at through the `RefCell`-like hole that `stats` would be.
+/// A log that notices if its entries are looked at while they are merged, as `stats` might do.
 #[derive(Default)]
 struct Asking {
     sum: u64,
@@ -78,7 +78,7 @@ fn stats_from_within_an_update_are_those_of_earlier_merges() {
     assert_eq!(object.stats().applied, 2);
 }
 
-/// Where the threshold of contention falls on an update that has promoted the object itself.
+/// The threshold of contention is reached by an update that has itself promoted the object.
 #[test]
 fn contended_update_that_appends_to_its_object_promotes_it_once() {
     let object = Arc::new(Object::new(0));
@@ -156,7 +156,7 @@ fn logs_made_under_a_leaked_guard_are_applied_at_the_end() {
     }
 }
 
-/// Adds, and tells another object when two updates become one.
+/// An update that adds, and that tells another object when two updates become one.
 struct Telling(u64, Arc<Object>);
 impl Op<u64> for Telling {
     fn apply(self, sum: &mut u64) {

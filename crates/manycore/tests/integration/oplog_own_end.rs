@@ -1,5 +1,6 @@
-//! Objects whose last owner is one of their own updates or logs. Another object's eviction of such
-//! an object runs its end, in the middle of itself: nothing waits, and everything is freed once.
+//! Objects with a last owner in one of their own updates or logs. Another object's eviction of such
+//! an object then drops the object in the middle of its own work. Nothing waits, and everything is
+//! freed once.
 
 use crate::common::watchdog::{ends, message};
 use manycore::clock::Stamp;
@@ -19,7 +20,7 @@ enum Callback {
 
 const CALLBACKS: [Callback; 3] = [Callback::Collect, Callback::Apply, Callback::DropOfTheLog];
 
-/// What is left of everything that was made.
+/// The number of values that were made and still exist.
 #[derive(Clone, Default)]
 struct Alive(Arc<AtomicUsize>);
 
@@ -42,7 +43,7 @@ impl Drop for Counted {
     }
 }
 
-/// An update that has an owner of its object, and what it does with it at last.
+/// An update that owns its object, and what it does with that owner at last.
 struct Owning {
     at: Callback,
     last: Option<Box<dyn FnOnce() + Send>>,
@@ -106,8 +107,8 @@ impl Drop for Owners {
 type Object = Deferred<Vec<Counted>, Owners>;
 type Owner = Arc<Object>;
 
-/// An object with an update that does `last` with the object's last owner at `at`, evicted by
-/// another one.
+/// Makes an object with an update that calls `last` with the object's last owner at `at`. Another
+/// object evicts it.
 fn end_at(at: Callback, last: fn(Owner)) {
     let alive = Alive::default();
     let table = Arc::new(LogTable::new(1));
@@ -150,7 +151,7 @@ fn object_cannot_be_taken_apart_by_its_own_update() {
     }
 }
 
-/// An adaptive object has the process's table, of 4,096 places.
+/// An adaptive object uses the process's table, which has 4,096 places.
 #[test]
 fn adaptive_objects_that_own_themselves_end_with_their_evictions() {
     type Object = Adaptive<u64, Commuting<Keep>>;

@@ -1,6 +1,6 @@
-//! Updates that append updates: to their own object, to each other's, from within an update, a push
-//! or under a guard, in each state that an object passes through. Everything runs under a watchdog:
-//! what must not happen is that a thread waits for ever.
+//! Updates that append updates: to their own object or to each other's, from within an update, a
+//! push or under a guard. Each is tested in each state that an object passes through. Everything
+//! runs under a watchdog, because no thread may wait forever.
 
 use crate::common::watchdog::ends;
 use manycore::clock::Stamp;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Barrier, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Adds one and appends itself again so many times.
+/// An update that adds one and appends itself again, the given number of times.
 struct Tick(u32, Weak<Chained>);
 type Chained = Deferred<u64, Ordered<Tick>>;
 
@@ -34,7 +34,7 @@ fn chained(table: Option<&Arc<LogTable>>) -> Arc<Chained> {
     Arc::new(builder.build(0).unwrap())
 }
 
-/// Reads until nothing new comes.
+/// Reads until the value no longer changes.
 fn settled(object: &Chained) -> u64 {
     let mut last = *object.read();
     loop {
@@ -101,7 +101,7 @@ fn update_that_appends_to_its_object_is_in_get_mut_and_into_inner() {
     });
 }
 
-/// Counts, and tries to read its own object while it is applied.
+/// An update that counts, and tries to read its own object while it is applied.
 struct Peek(u32, Weak<Peeked>, Arc<AtomicUsize>);
 type Peeked = Deferred<u64, Ordered<Peek>>;
 
@@ -149,7 +149,7 @@ fn reads_from_within_an_update_are_refused_in_each_state() {
     }
 }
 
-/// The same of an adaptive object.
+/// The same update as [`Tick`], for an adaptive object.
 struct Tock(u32, Weak<Adaptive<u64, Ordered<Tock>>>);
 
 impl Op<u64> for Tock {
@@ -180,7 +180,7 @@ fn update_that_updates_its_adaptive_object_survives_each_change_of_mode() {
     }
 }
 
-/// One, or one and one more for another object.
+/// An update that adds one, and may add one to another object, too.
 enum Cross {
     One,
     Both(Arc<Crossed>),
@@ -196,7 +196,8 @@ impl Op<u64> for Cross {
     }
 }
 
-/// Four threads whose updates go from each of two objects to the other, and what they do besides.
+/// Runs four threads with updates that go from each of two objects to the other. `besides` is what
+/// they also do.
 fn cross(name: &'static str, logs: Logs, besides: fn(&Crossed, u64)) {
     const STEPS: u64 = 4000;
     ends(name, move || {
@@ -253,7 +254,7 @@ fn objects_whose_updates_append_to_each_other_work_in_each_state() {
     });
 }
 
-/// The same of adaptive objects.
+/// The same update as [`Cross`], for adaptive objects.
 enum Swing {
     One,
     Both(Arc<Adaptive<u64, Commuting<Swing>>>),
@@ -305,7 +306,7 @@ fn adaptive_objects_whose_updates_update_each_other_work_in_each_mode() {
     }
 }
 
-/// Does what each update says within `push`.
+/// A log that runs each update within `push`.
 #[derive(Default)]
 struct Telling(u64);
 type Told = Deferred<u64, Telling>;
@@ -336,8 +337,8 @@ fn nothing() -> Tell {
     Box::new(|| ())
 }
 
-/// A's update appends to B, in C's place; C's update appends to D, in A's place. An eviction in
-/// either push would wait for the other one's.
+/// A's update appends to B, which then takes C's place. C's update appends to D, which then takes
+/// A's place. An eviction in either push would wait for the other push.
 #[test]
 fn evictions_from_within_pushes_do_not_deadlock() {
     ends("evictions from within pushes", || {
@@ -367,8 +368,8 @@ fn evictions_from_within_pushes_do_not_deadlock() {
     });
 }
 
-/// Pushes of two objects append to each other, while both are read without end: each reader waits
-/// for a push, and each push meets a closed gate.
+/// Pushes of two objects append to each other, while both objects are read without end. Each reader
+/// waits for a push, and each push finds a closed gate.
 #[test]
 fn pushes_that_append_to_each_other_meet_readers() {
     ends("crossed pushes", || {
@@ -430,7 +431,7 @@ fn reads_from_within_a_push_are_refused_whatever_they_read() {
     });
 }
 
-/// Updates that read each other's objects under a lock: one of the two is told.
+/// Updates that read each other's objects under a lock: one update is told of the deadlock.
 #[test]
 fn updates_that_read_each_others_objects_are_told() {
     for logs in [Logs::Never, Logs::Always] {
@@ -491,7 +492,7 @@ fn updates_under_guards_of_other_objects_do_not_wait_for_each_other() {
     });
 }
 
-/// What one thread appends in order stays in order, also where the updates could not wait.
+/// Updates that one thread appends stay in order, even if they could not wait.
 #[test]
 fn order_of_a_threads_updates_survives_late_ones() {
     type Act = Box<dyn FnOnce(&mut Vec<u64>) + Send>;

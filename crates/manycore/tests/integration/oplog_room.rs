@@ -1,5 +1,5 @@
-//! The example's log of updates that cancel and updates in order: what it shows is the sequential
-//! room.
+//! The example's log, which has updates that cancel and updates in order. It must show the same
+//! room as the sequential type.
 
 #[path = "../../examples/room.rs"]
 #[allow(dead_code, reason = "an example has a main function")]
@@ -35,7 +35,7 @@ fn moves_cancel_and_words_keep_their_order() {
     }
 }
 
-/// A call for one person waits for the one before it.
+/// A call about one person waits for the previous call about that person.
 #[allow(missing_docs, reason = "public only as the answer of a public trait must be")]
 #[derive(Debug, Clone)]
 pub enum Call {
@@ -111,7 +111,7 @@ fn histories_of_both_kinds_are_linearizable() {
     }
 }
 
-/// The checker sees a room of which people and words are looked at one after the other.
+/// The checker notices a room that reads people and words one after the other.
 #[test]
 fn two_objects_that_are_read_in_turn_are_not_linearizable() {
     let _alone = env::alone();

@@ -1,6 +1,5 @@
 //! The combining tree (`MergeStrategy::Tree`): the same results as the flat merge, whichever thread
-//! collects;
-//! and what user code in `absorb` may do wrong.
+//! collects. Also the errors that user code in `absorb` may make.
 
 use manycore::clock::Stamp;
 use manycore::oplog::*;
@@ -22,8 +21,8 @@ fn tree<T: Send + 'static, L: Log<T>>(value: T) -> Deferred<T, L> {
     object
 }
 
-/// Updates by so many threads, each with its own, and reads by one more, which checks what it sees.
-/// Returns how many each did.
+/// Updates on several threads, each with its own updates, while one more thread reads and checks.
+/// Returns how many operations each thread did.
 fn race<T: Send + 'static, L: Log<T>>(
     object: &Deferred<T, L>,
     update: impl Fn(u64, u64) -> L::Op + Sync,
@@ -104,7 +103,7 @@ fn ordered_sums_are_complete() {
     sums_are_complete::<Ordered<Add>>();
 }
 
-/// Each thread's updates in their order.
+/// An update that checks that each thread's updates come in their order.
 struct Next(u64, u64);
 impl Op<Vec<u64>> for Next {
     fn apply(self, next: &mut Vec<u64>) {
@@ -162,7 +161,7 @@ fn absorbing_sets_are_right() {
     sets_are_right::<Absorbing<Toggle>>();
 }
 
-/// A count whose absorption does what `ON_ABSORB` says.
+/// A count that, when it is absorbed, runs `ON_ABSORB`.
 #[derive(Default)]
 struct Count<const N: usize>(u64);
 
@@ -198,12 +197,13 @@ impl<const N: usize> Log<u64> for Count<N> {
     }
 }
 
-/// Whether a thread can help another one that reads: on one processor it does not run then.
+/// Returns whether a thread can help a reading thread. On one processor it does not run at that
+/// time.
 fn are_several_processors() -> bool {
     thread::available_parallelism().map_or(1, NonZero::get) > 1
 }
 
-/// Updates by several threads until a read panics, and what it says; no update may be lost.
+/// Updates on several threads until a read panics, and returns its message. No update may be lost.
 fn panic_of_a_read<const N: usize>(object: &Deferred<u64, Count<N>>) -> String {
     let done = AtomicBool::new(false);
     let added = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! Order under bad luck: updates that are stamped early and published late, threads that move
+//! Order under bad luck: updates with an early stamp and a late publication, threads that move
 //! between cores, clocks that disagree.
 
 use crate::common::env;
@@ -155,11 +155,11 @@ fn insert_on_one_core_and_remove_on_another_leave_nothing() {
 
 // ---- clocks that disagree (requirement O-16) ----
 
-/// The largest difference between two threads' clocks.
+/// The largest difference between the clocks of two threads.
 const SKEW: u64 = 100;
 
-/// An object whose clock is fast where A is made, slow where B is made, and in between, in both
-/// directions, where it is read.
+/// An object with a clock that is fast where A is made and slow where B is made. Where the object
+/// is read, the clock lies in between, a little fast or slow.
 struct Skewed {
     object: Deferred<Marks, Ordered<Mark>>,
     time: FakeClock,

@@ -1,7 +1,8 @@
-//! The ordered map: against the sequential one, for linearizability, under stress with keys and
-//! values that notice being used after they were freed, and with user code that panics or lies.
+//! The ordered map, compared with the sequential one, and checked for linearizability. Under
+//! stress, its keys and values notice when they are used after they were freed. User code panics or
+//! lies.
 //!
-//! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the same
+//! `MANYCORE_SOAK=60` runs each test for 60 seconds. `MANYCORE_SEED=0x12ab` generates the same
 //! programs again.
 
 use crate::collection_faults::{Operation, State, every_fault};
@@ -39,7 +40,7 @@ pub enum Call {
     PopLast,
 }
 
-/// What histories begin with: two leaves, or some more.
+/// The content at the beginning of a history: enough keys for two leaves, or some more.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Values(BTreeMap<u32, u32>);
 
@@ -65,12 +66,12 @@ fn any_call(keys: u32) -> impl Strategy<Value = Call> {
     ]
 }
 
-/// A key and its value in one.
+/// Returns a key and its value as one number.
 fn one((key, value): (u32, u32)) -> u32 {
     key * 1_000 + value
 }
 
-/// An odd value goes, none becomes 0, an even one grows.
+/// Returns the next value: an odd value is removed, a missing value becomes 0, an even value grows.
 fn next_even(value: Option<&u32>) -> Option<u32> {
     value.map_or(Some(0), |value| (value % 2 == 0).then_some(value + 2))
 }
@@ -182,7 +183,7 @@ proptest! {
     }
 }
 
-/// Takes items from the side that the next bit says.
+/// Takes items from both iterators, each time from the side that the next bit of `sides` selects.
 fn from_both_sides<T: PartialEq + std::fmt::Debug>(
     mut mine: impl DoubleEndedIterator<Item = T>,
     mut theirs: impl DoubleEndedIterator<Item = T>,
@@ -228,8 +229,8 @@ fn histories_of_the_ordered_map_are_linearizable() {
     }
 }
 
-/// Threads insert, replace and remove keys while nodes are replaced; every value says its key,
-/// whatever is read is alive, walks are in order, and in the end everything was freed once.
+/// Threads insert, replace and remove keys while nodes are replaced. Every value says its key,
+/// whatever is read is alive, and walks are in order. In the end everything was freed once.
 #[test]
 fn ordered_map_under_stress_frees_everything_once_and_nothing_early() {
     const THREADS: usize = 4;
@@ -336,7 +337,7 @@ fn walk_sees_what_stays_exactly_once_and_in_order() {
     }
 }
 
-/// A queue by priority: each entry is taken once, and by each thread in order.
+/// A priority queue: each entry is taken once, and each thread takes its entries in order.
 #[test]
 fn entries_are_popped_once_and_in_order() {
     let _alone = env::alone();
@@ -363,7 +364,8 @@ fn entries_are_popped_once_and_in_order() {
     assert_eq!((map.len(), map.first_cloned()), (0, None));
 }
 
-/// A queue that moves on for ever takes no more memory, and what is first is soon found.
+/// A queue with keys that only rise takes no more memory over time, and its first entry is found
+/// soon.
 #[test]
 fn keys_that_only_rise_leave_no_nodes_behind() {
     let map = OrderedMap::new();
@@ -445,8 +447,8 @@ fn comparisons_and_clones_may_use_the_map() {
     assert!(keys.is_sorted_by(|one, next| one < next) && keys.len() == MAP.len());
 }
 
-/// The first descent goes to the left leaf, which is full, and the next to the right one, whatever
-/// the key: so no comparison but the last one counts.
+/// Makes the first descent go to the left leaf, which is full, and the next descent to the right
+/// leaf, whatever the key. So only the last comparison counts.
 #[test]
 fn comparison_that_contradicts_itself_lets_every_call_end() {
     const SEPARATOR: u32 = 28;
@@ -501,14 +503,14 @@ fn small() -> Map {
     (0..5).map(entry).collect()
 }
 
-/// The next insertion replaces full nodes, up to the root.
+/// Returns a map in which the next insertion replaces full nodes, up to the root.
 fn full() -> Map {
     let map = Map::new();
     (0..400).for_each(|number| ignore(map.insert(Value::new(number * 2), Value::new(number))));
     map
 }
 
-/// The next removals join nodes.
+/// Returns a map in which the next removals join nodes.
 fn sparse() -> Map {
     let map = full();
     (0..400).filter(|number| number % 5 != 0).for_each(|number| {
@@ -517,7 +519,7 @@ fn sparse() -> Map {
     map
 }
 
-/// Operations leave multiples of 20 below a thousand alone.
+/// Returns whether operations leave the number alone: multiples of 20 below a thousand.
 fn stays(number: u32) -> bool {
     number % 20 == 0 && number < 1_000
 }

@@ -1,7 +1,7 @@
 //! Types that refer to an object of their own kind: nodes of a graph, each with a list of nodes.
 //!
-//! That this file compiles is the test: whether such a type is `Send` and `Sync` must not depend on
-//! a trait that asks the same question again (the compiler gives up with E0275).
+//! The test is that this file compiles. Whether such a type is `Send` and `Sync` must not depend on
+//! a trait that asks the same question again. If it did, the compiler would give up with E0275.
 
 use manycore::collections::{EventQueue, Lru, Registry};
 use manycore::oplog::{Absorbing, Cancel, Cancelling, Commuting, Deferred, Log, Op, Ordered};
@@ -22,7 +22,7 @@ macro_rules! node {
     };
 }
 
-/// An update that holds a node, too.
+/// An update that also holds a node.
 struct Link<N>(Arc<N>);
 
 impl<N> Cancel for Link<N> {
@@ -40,7 +40,7 @@ node!(InAnyOrder, Deferred<Vec<Arc<InAnyOrder>>, Commuting<Link<InAnyOrder>>>);
 node!(Undone, Deferred<Vec<Arc<Undone>>, Cancelling<Link<Undone>>>);
 node!(Absorbed, Deferred<Vec<Arc<Absorbed>>, Absorbing<Link<Absorbed>>>);
 
-/// The other collections with themselves inside.
+/// A type that contains the other collections, with itself inside them.
 struct Everything {
     _registry: Registry<Arc<Everything>>,
     _queue: EventQueue<Arc<Everything>>,

@@ -1,8 +1,8 @@
-//! The page cache: one load for all misses (single flight), also when loads fail or panic; pinned
-//! pages stay; no marked change is lost, whatever the store does; the bound holds; histories are
-//! linearizable.
+//! The page cache: one load serves all concurrent misses (single flight), even when loads fail or
+//! panic. Pinned pages stay, and the bound holds. No marked change is lost, whatever the store
+//! does. Histories are linearizable.
 //!
-//! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the same
+//! `MANYCORE_SOAK=60` runs each test for 60 seconds. `MANYCORE_SEED=0x12ab` generates the same
 //! programs again.
 
 use crate::common::calls::{self, Model, Subject};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 const SHARE: Duration = Duration::from_millis(700);
 
-/// What the store does with its next calls.
+/// What the store does in its next call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mood {
     Works,
@@ -37,7 +37,7 @@ struct Counts {
     most: AtomicUsize,
 }
 
-/// A number that all may change, with a word that says that it is there.
+/// A page with a number that all threads may change, and a word that says the page is alive.
 struct Page {
     number: AtomicU64,
     canary: AtomicU64,
@@ -129,8 +129,8 @@ impl PageStore for Store {
     }
 }
 
-/// The three steps of the table of descriptors: in one, in a table for each thread, and from the
-/// first to the second (and back) while it is in use.
+/// The three forms of the table of descriptors: one table, a table for each thread, and a table
+/// that changes between these forms while it is in use.
 const FORMS: [Distribution; 3] =
     [Distribution::Never, Distribution::Always, Distribution::Contended(Contention::new(1, 1))];
 
@@ -138,7 +138,7 @@ fn built<T: PageStore>(store: T, pages: usize, form: Distribution) -> PageCache<
     PageCache::with_builder(store, pages, DHashBuilder::new().distribution(form))
 }
 
-/// Works, but for the first calls, which go as given.
+/// Makes a store that follows `moods` in its first calls, and works afterwards.
 fn first(moods: &'static [Mood]) -> Moods {
     let calls = AtomicUsize::new(0);
     Box::new(move || moods.get(calls.fetch_add(1, SeqCst)).copied().unwrap_or(Mood::Works))
@@ -194,7 +194,7 @@ fn one_load(form: Distribution) {
     }
 }
 
-/// The callers whose loads fail or panic are told; all others get the page.
+/// The callers whose loads fail or panic are told; all other callers get the page.
 #[test]
 fn failed_load_fails_its_caller_and_the_next_one_loads() {
     for mood in [Mood::Fails, Mood::Panics] {
@@ -267,7 +267,7 @@ fn page_in_use_outlives_those_that_are_not() {
     assert!(loads <= 99 + 5, "the page that is always used was loaded {} times", loads - 99);
 }
 
-/// Three threads have one page each in use: one of four is always free, however often all are used.
+/// Three threads use one page each. One of four pages is always free, however often all are used.
 #[test]
 fn pages_used_lately_refuse_no_pin() {
     for form in FORMS {
@@ -285,8 +285,8 @@ fn pages_used_lately_refuse_no_pin() {
     }
 }
 
-/// Page 1 is pinned when a reclaimer looks at it, and gone when the other one has turned out to be
-/// pinned, too.
+/// A reclaimer sees page 1 pinned, and then finds the other page pinned, too. By then page 1 is
+/// gone.
 #[test]
 fn room_given_back_during_the_search_is_found() {
     type Kept = Mutex<Vec<Pinned<'static, Store>>>;
@@ -339,7 +339,7 @@ fn write_back_that_fails_or_panics_keeps_the_page_and_its_change() {
     }
 }
 
-/// A store that uses the cache it serves, in ways that would wait for themselves.
+/// A store that uses its own cache, in ways that would make it wait for itself.
 struct Inward(Mutex<Option<&'static PageCache<Inward>>>);
 
 impl PageStore for Inward {
@@ -376,8 +376,8 @@ fn store_that_waits_for_itself_is_told() {
     assert_eq!((cache.flush(), cache.pin(&3).map(|page| *page)), (Ok(1), Ok(3)));
 }
 
-/// Threads count in pages while others reclaim and flush, and the store now and then fails or
-/// panics. In the end the store has every count; no thread ever saw a page that was not there.
+/// Threads count in pages while others reclaim and flush, and the store sometimes fails or panics.
+/// In the end the store has every count. No thread ever saw a page that was not present.
 #[test]
 fn no_marked_change_is_lost_and_no_pinned_page_goes() {
     let _alone = env::alone();
@@ -454,7 +454,7 @@ pub enum Call {
     Fold,
 }
 
-/// The pages' numbers: cached or not, they are one register each.
+/// The pages' numbers, modelled as one register each, cached or not.
 type Numbers = std::collections::BTreeMap<u32, u64>;
 
 impl Model for Numbers {

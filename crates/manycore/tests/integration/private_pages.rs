@@ -1,7 +1,7 @@
-//! Private pages: every view equals its model, whatever is forked, written and dropped; chains stay
-//! short and copies are freed; panics lose nothing.
+//! Private pages: every view equals its model, whatever is forked, written and dropped. Chains stay
+//! short, copies are freed, and panics lose nothing.
 //!
-//! `MANYCORE_SOAK=60` runs the random test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the
+//! `MANYCORE_SOAK=60` runs the random test for 60 seconds. `MANYCORE_SEED=0x12ab` generates the
 //! same programs again.
 
 use crate::common::env;
@@ -42,7 +42,7 @@ fn views_see_what_was_there_and_their_own_writes() {
     assert_eq!(alive.load(SeqCst), 0);
 }
 
-/// A fork of a view that was not written adds no layer.
+/// A fork of a view adds no layer if the view was not written.
 #[test]
 fn fork_without_a_write_costs_no_layer() {
     let mut one = view(4);
@@ -184,7 +184,8 @@ fn every_view_equals_its_model() {
     }
 }
 
-/// Views of which always one is left, whichever: their layers are one.
+/// Of each view and its fork, one is dropped, either of them. The layers of the remaining view are
+/// joined into one.
 #[test]
 fn chain_of_dropped_views_is_joined() {
     for drop_parent in [true, false] {
@@ -206,7 +207,7 @@ fn chain_of_dropped_views_is_joined() {
     }
 }
 
-/// The last forks are kept: what only older ones saw is freed.
+/// Only the last forks are kept. Copies that only older forks saw are freed.
 #[test]
 fn copies_of_dropped_forks_are_freed() {
     let one = view(4);
@@ -224,7 +225,8 @@ fn copies_of_dropped_forks_are_freed() {
     assert!(most <= 600, "{most} copies of 100 pages");
 }
 
-/// A logarithm of layers, though nothing can be joined in place; and no deep recursion anywhere.
+/// The depth grows only with the logarithm of the pages, though no layers can be joined in place.
+/// Nothing recurses deeply.
 #[test]
 fn chain_of_living_views_stays_short() {
     const VIEWS: u32 = if cfg!(miri) { 500 } else { 20_000 };
@@ -357,8 +359,8 @@ fn fork_that_panics_changes_nothing() {
     assert_eq!((two.depth(), *two.read(&Odd(0)).unwrap(), *two.read(&Odd(29)).unwrap()), (2, 3, 2));
 }
 
-/// All have the same hash. Where one is asked for by a key with a gate, the asker stops in `Eq`
-/// when it has been compared with the number that the gate names.
+/// A key; all keys have the same hash. A look-up by a key with a gate stops in `Eq` after the
+/// comparison with the number that the gate names.
 #[derive(Debug, Clone)]
 struct Gated(u32, Option<(u32, Arc<[Barrier; 2]>)>);
 
@@ -398,8 +400,8 @@ impl PageStore for Numbered {
     }
 }
 
-/// A reader stops between two layers. Until it goes on, its view gives the lower one up, and the
-/// only other view that has that layer joins it with its own writes.
+/// A reader stops between two layers. Before it goes on, its view gives the lower layer up. The
+/// only other view of that layer then joins the layer with its own writes.
 #[test]
 fn reader_sees_nothing_of_another_views_writes_in_a_layer_that_its_view_gave_up() {
     ends("a reader between two layers", || {

@@ -1,6 +1,7 @@
-//! Private pages that threads share: a fork is one moment for all pages, and stays as it was.
+//! Private pages that threads share: a fork copies all pages at one moment, and does not change by
+//! itself.
 //!
-//! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the same
+//! `MANYCORE_SOAK=60` runs each test for 60 seconds. `MANYCORE_SEED=0x12ab` generates the same
 //! programs again.
 
 use crate::common::calls::{self, Model, Subject};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const SHARE: Duration = Duration::from_millis(700);
 
-/// Threads fork, write, read and drop views that they share. A fork never changes by itself.
+/// Threads fork, write, read and drop shared views. A fork never changes by itself.
 #[test]
 fn forks_under_load_stay_as_they_were() {
     const KEYS: u32 = 12;

@@ -1,6 +1,8 @@
-//! The profile: it ranks what was waited for, names the line that waited, and counts nothing that
-//! did not wait. The tests take turns: there is one profile for the whole program. Other tests run
-//! beside them and wait for things of their own, so only waits in lines of this file are looked at.
+//! The profile ranks objects by the waits for them, names the line that waited, and counts only
+//! real waits.
+//!
+//! The tests take turns, because there is one profile for the whole program. Other tests run beside
+//! them and wait for other things, so only waits in lines of this file are checked.
 
 use crate::common::env;
 use manycore::cluster::Adaptive;
@@ -20,16 +22,17 @@ impl Op<u64> for Add {
     }
 }
 
-/// The objects that lines of this file have waited for, the hottest first.
+/// Returns the objects that lines of this file have waited for, the hottest first.
 fn own(profile: &profile::Profile) -> Vec<&HotObject> {
     let is_here = |site: &profile::CallSite| site.location.is_some_and(|at| at.file() == file!());
     let all = profile.hottest(usize::MAX).iter();
     all.filter(|hot| hot.call_sites.iter().any(is_here)).collect()
 }
 
-/// Runs `wait` in another thread, while this one holds what it waits for, for at least `time`:
-/// until the profile says that it did wait. (A thread that does not get to run for so long finds
-/// everything free.) `hold` holds it while it runs its argument.
+/// Runs `wait` in another thread while this thread holds the object, for at least `time`.
+///
+/// Repeats until the profile reports a wait. (A thread that does not get to run for so long finds
+/// everything free.) `hold` holds the object while it runs its argument.
 fn meet(time: Duration, hold: impl Fn(&dyn Fn()), wait: impl Fn() + Sync) {
     let waits = || own(&profile::read()).iter().map(|hot| hot.waits).sum::<u64>();
     let before = waits();
@@ -53,7 +56,7 @@ fn meet(time: Duration, hold: impl Fn(&dyn Fn()), wait: impl Fn() + Sync) {
     panic!("no thread ever waited");
 }
 
-/// The object's line in the profile.
+/// Returns the named object's line in the profile.
 fn find<'a>(profile: &'a profile::Profile, name: &str) -> Option<&'a HotObject> {
     profile.hottest(usize::MAX).iter().find(|hot| hot.name == Some(name))
 }

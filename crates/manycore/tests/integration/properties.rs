@@ -1,6 +1,6 @@
 //! Properties of `Deferred` under interleavings that the test chooses step by step.
 //!
-//! Real threads with slots of their own make one step at a time, so what must come out is known
+//! Real threads, each with its own slot, make one step at a time, so the expected result is known
 //! exactly. A failure prints the shortest interleaving that fails.
 
 use crate::common::kinds::{Add, List, Push, Set, SumLog, Toggle};
@@ -31,7 +31,7 @@ enum Step {
     Stats,
 }
 
-/// Steps and their threads; mostly updates and reads.
+/// Generates steps with their threads; mostly updates and reads.
 fn steps() -> impl Strategy<Value = Vec<(usize, Step)>> {
     let step = prop_oneof![
         12 => Just(Step::Update),
@@ -45,7 +45,7 @@ fn steps() -> impl Strategy<Value = Vec<(usize, Step)>> {
     prop::collection::vec((0..THREADS, step), 1..60)
 }
 
-/// Every policy that must not show.
+/// Generates builders with every policy that must not affect results.
 fn builder<T: Debug + Send + 'static, L: Log<T> + Debug>() -> impl Strategy<Value = Builder<T, L>> {
     let logs = prop_oneof![Just(Logs::Auto), Just(Logs::Always), Just(Logs::Never)];
     let publish = prop_oneof![Just(Publish::Auto), Just(Publish::Locked), Just(Publish::Biased)];
@@ -61,7 +61,7 @@ fn builder<T: Debug + Send + 'static, L: Log<T> + Debug>() -> impl Strategy<Valu
     })
 }
 
-/// Makes the steps, one after the other, on an object and on a plain value; they must agree.
+/// Makes the steps one after the other on an object and on a plain value. Both must agree.
 fn replay<S, U, L>(
     threads: &Stepped,
     builder: &Builder<S, L>,
@@ -131,7 +131,7 @@ fn any_interleaving_on_a_list_is_the_sequential_replay() {
     });
 }
 
-/// A toggle of an element that the step's number chooses; inserts and removes alternate.
+/// Makes toggles: the step's number chooses the element, and inserts and removes alternate.
 fn toggles() -> impl FnMut(usize) -> Toggle {
     let mut present = [false; 5];
     move |number| {
@@ -179,7 +179,7 @@ enum Tick {
     Advance(u64),
 }
 
-/// One slot as the laws describe it.
+/// A model of one slot's log, as the laws describe it.
 #[derive(Debug, Default)]
 struct ModelLog {
     slot: usize,
@@ -188,8 +188,8 @@ struct ModelLog {
     entries: Vec<(u64, u8)>,
 }
 
-/// Clocks that are wrong by an amount of their own on every thread, so that stamps tie and go
-/// backwards between slots: the merge must do exactly what its law says.
+/// Tests the merge with clocks that are wrong by a different amount on every thread. Stamps tie,
+/// and go backwards between slots. The merge must do exactly what its law says.
 fn merges_by_stamp_slot_and_place(
     threads: &Stepped,
     skews: [i64; THREADS],
@@ -266,7 +266,7 @@ const ADDERS: usize = 2;
 const ADDS_EACH: usize = 3;
 const READS: usize = 3;
 
-/// Every order in which the adders and a reader (the last) can make their steps.
+/// Returns every order in which the adders and a reader (the last thread) can make their steps.
 fn interleavings() -> Vec<Vec<usize>> {
     fn extend(left: &mut Vec<usize>, so_far: &mut Vec<usize>, all: &mut Vec<Vec<usize>>) {
         if left.iter().all(|steps| *steps == 0) {
@@ -289,7 +289,7 @@ fn interleavings() -> Vec<Vec<usize>> {
     all
 }
 
-/// The interleavings after which a read did not see the sum of all updates before it.
+/// Counts the interleavings after which a read did not see the sum of all updates before it.
 fn interleavings_that_miscount<L: Log<u64, Op = Add>>() -> usize {
     let threads = Stepped::new(ADDERS + 1);
     let builder = Deferred::<u64, L>::builder().logs(Logs::Always);
@@ -352,8 +352,8 @@ fn figure_8_as_printed_is_caught_counting_twice() {
 
 // ---- the kinds of log by themselves ----
 
-/// Spreads updates over `logs` logs and merges them whenever `merges` says so, up to the stamp of
-/// the update before. The target must be what the updates so far give.
+/// Spreads updates over `logs` logs, and merges them where `spread` says so, up to the stamp of the
+/// previous update. The target must then have the result of the updates so far.
 fn logs_give_the_plain_value<S, U, L>(
     logs: usize,
     spread: &[(usize, bool)],

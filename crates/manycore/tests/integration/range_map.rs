@@ -1,5 +1,5 @@
-//! `RangeMap` from outside: threads that change ranges at once, user code that panics or calls
-//! again, and what waits for what.
+//! `RangeMap` from outside: threads that change ranges at the same time, user code that panics or
+//! calls the map again, and which operations wait for which.
 
 use crate::common::env;
 use crate::common::rng::Rng;
@@ -11,10 +11,11 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 const THREADS: u64 = 4;
-/// Keys of one owner's places: three levels of the trie, off their bounds.
+/// Number of keys in one place. A place has one owner, spans three levels of the trie, and is not
+/// aligned to them.
 const PLACE: u64 = 5_000;
 
-/// A value that is counted, and belongs to a place.
+/// A counted value that belongs to a place.
 struct Counted {
     place: u64,
     live: Arc<AtomicUsize>,
@@ -33,7 +34,7 @@ impl Drop for Counted {
     }
 }
 
-/// A thread's operations on places that no other thread changes; a look at any other place.
+/// Runs a thread's operations on places that no other thread changes, and reads of any other place.
 fn churn(map: &RangeMap<Counted>, thread: u64, live: &Arc<AtomicUsize>, rng: &mut Rng) {
     let mut own = vec![None; 16];
     for _ in 0..3_000 {
@@ -102,8 +103,8 @@ fn threads_with_places_of_their_own_do_not_disturb_each_other() {
     assert_eq!(live.load(Ordering::Relaxed), 0, "each value is dropped once");
 }
 
-/// Every thread takes random ranges of the same keys, with a counter for each key that is not
-/// changed by one instruction, and readers that look at them.
+/// Every thread takes random ranges of the same keys. Each key has a counter that is changed in
+/// more than one instruction. Readers look at the counters.
 #[test]
 fn overlapping_locks_exclude_each_other_and_values_are_never_torn() {
     const KEYS: u64 = 300;
@@ -230,7 +231,7 @@ fn threads_that_would_wait_for_each_other_are_told() {
     assert_eq!(refused, 1);
 }
 
-/// A value whose clone or drop panics, or uses the map.
+/// A value that, in its clone or drop, panics or uses the map.
 struct Rogue {
     map: &'static RangeMap<Rogue>,
     clone: fn(&'static RangeMap<Rogue>),

@@ -1,4 +1,4 @@
-//! Feature `rayon`: maps and sets made, extended and walked in parallel.
+//! Feature `rayon`: maps and sets that are made, extended and walked in parallel.
 
 use manycore::collections::{FlatHashMap, HashMap, HashSet};
 use rayon::prelude::*;

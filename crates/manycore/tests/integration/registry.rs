@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-/// Every way to keep entries, and the registry's own choice.
+/// Returns a registry for every way to keep entries, and one that chooses by itself.
 fn registries<T: Send + Sync + 'static>() -> Vec<Registry<T>> {
     let marked = |queue| Registry::builder().marks(queue).build().unwrap();
     let mut all = logged();
@@ -17,7 +17,7 @@ fn registries<T: Send + Sync + 'static>() -> Vec<Registry<T>> {
     all
 }
 
-/// Those with logs, or with neither.
+/// Returns the registries with logs, or with neither logs nor marks.
 fn logged<T: Send + Sync + 'static>() -> Vec<Registry<T>> {
     let build = |logs, publish| Registry::builder().logs(logs).publish(publish).build().unwrap();
     vec![
@@ -100,7 +100,7 @@ fn address_is_not_used_again_while_a_log_holds_it() {
     assert!(registry.is_empty());
 }
 
-/// Counts how many of it are alive.
+/// A value that counts how many of its kind are alive.
 #[derive(Debug)]
 struct Alive<'a>(&'a AtomicIsize);
 
@@ -326,7 +326,7 @@ fn panic_in_a_walk_does_no_harm() {
     }
 }
 
-/// Panics when dropped.
+/// A value that panics when it is dropped.
 struct Explosive(bool);
 
 impl Drop for Explosive {

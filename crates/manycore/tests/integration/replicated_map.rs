@@ -1,7 +1,7 @@
-//! The replicated map: against the sequential one by every placement, for linearizability, under
-//! stress with values that say their key, and with user code that panics or uses the map.
+//! The replicated map, compared with the sequential one under every placement, and checked for
+//! linearizability. Under stress its values say their key. User code panics or uses the map.
 //!
-//! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the same
+//! `MANYCORE_SOAK=60` runs each test for 60 seconds. `MANYCORE_SEED=0x12ab` generates the same
 //! programs again.
 
 use crate::common::calls::{self, Model, Subject};
@@ -127,7 +127,7 @@ fn histories_are_linearizable_by_every_placement() {
     }
 }
 
-/// The checker sees a cache that outlives a removal.
+/// The checker notices a cache entry that outlives a removal.
 #[test]
 fn cache_that_is_not_cleared_is_not_linearizable() {
     let _alone = env::alone();
@@ -151,7 +151,8 @@ fn cache_that_is_not_cleared_is_not_linearizable() {
     assert!(calls::check::<Values, _>(env::seed(), until, make).is_err());
 }
 
-/// Each key's values only grow; readers never see one fall, and never one under a wrong key.
+/// Each key's values only grow. Readers never see a value fall, and never see a value under a wrong
+/// key.
 #[test]
 fn readers_see_each_key_grow_while_it_is_replaced_and_removed() {
     const KEYS: u64 = 8;
@@ -333,7 +334,8 @@ static MAPS: [LazyLock<ReplicatedMap<Looks, Looks>>; 3] = [
     LazyLock::new(ReplicatedMap::new),
 ];
 
-/// A key or value whose `Drop` uses every map, which it may under no lock of theirs.
+/// A key or value with a `Drop` that uses every map. It may do so only while no lock of theirs is
+/// held.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Looks(u32);
 
@@ -345,7 +347,7 @@ impl Drop for Looks {
     }
 }
 
-/// Keys and values that are replaced, evicted, removed, or there already.
+/// Drops keys and values that are replaced, evicted, removed, or present already.
 #[test]
 fn nothing_is_dropped_under_a_lock() {
     for map in &MAPS {
@@ -364,7 +366,8 @@ fn nothing_is_dropped_under_a_lock() {
     }
 }
 
-/// Each of two threads looks at the value in its cache and wants to change what the other looks at.
+/// Two threads each look at a value in their cache, and try to change the value that the other
+/// looks at.
 #[test]
 fn looks_that_update_are_refused_and_wait_for_nobody() {
     for placement in [Placement::PerThread, Placement::Shared] {

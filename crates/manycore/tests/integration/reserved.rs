@@ -1,5 +1,5 @@
-//! Cold objects that only one thread has used, so that they are reserved for it, and what ends
-//! that: everything is as with an object that is a plain lock.
+//! Cold objects that only one thread has used, so that they are reserved for it, and events that
+//! end the reservation. Everything must work as with a plain lock.
 
 use manycore::cluster::Adaptive;
 use manycore::cluster::adaptive::Mode;
@@ -25,14 +25,14 @@ impl Op<u64> for Add {
 }
 type Sum = Deferred<u64, Commuting<Add>>;
 
-/// More uses than reserve an object for the thread that makes them.
+/// More uses than it takes to reserve an object for the thread that makes them.
 const USES: u64 = 5000;
 
 fn add(number: u64) -> Act {
     Box::new(move |sum| *sum += number)
 }
 
-/// An object that is reserved for the calling thread, with the value 0.
+/// Returns an object that is reserved for the calling thread, with the value 0.
 fn reserved() -> Arc<Acts> {
     let acts = Arc::new(Acts::new(0));
     (0..USES).for_each(|_| acts.append(add(1)));
@@ -44,7 +44,7 @@ fn in_other_thread<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| scope.spawn(f).join().unwrap())
 }
 
-/// Three threads update and read an object that was one thread's, and no update is lost.
+/// Three threads update and read an object that was reserved for one thread. No update is lost.
 fn goes_to_several_threads<O: Sync>(
     rounds: u64,
     new: impl Fn() -> O,
@@ -200,7 +200,7 @@ fn reads_in_a_cycle_of_reserved_objects_end_in_a_panic() {
     assert!(panics[0] != panics[1], "one of the two readers is refused: {panics:?}");
 }
 
-/// An adaptive object that is reserved for the calling thread, with the value 0.
+/// Returns an adaptive object that is reserved for the calling thread, with the value 0.
 fn reserved_adaptive() -> Arc<Adaptive<u64, Commuting<Act>>> {
     let acts = Arc::new(Adaptive::new(0));
     (0..USES).for_each(|_| acts.update(add(0)));
@@ -277,13 +277,13 @@ fn reserved_adaptive_object_is_poisoned_and_changes_its_mode_as_any() {
     assert!(matches!(in_other_thread(|| acts.try_read().err()), Some(TryReadError::Poisoned)));
 }
 
-/// Leaves the thread to other tasks once.
+/// Yields the thread to other tasks once.
 async fn pass_on() {
     let mut is_new = true;
     poll_fn(|_| if mem::take(&mut is_new) { Poll::Pending } else { Poll::Ready(()) }).await;
 }
 
-/// Runs the tasks, each step of one on the next of two threads that is free.
+/// Runs the tasks on two threads; the next free thread runs a task's next step.
 fn run_on_two_threads(tasks: Vec<Pin<Box<dyn Future<Output = ()> + Send>>>) {
     let left = AtomicUsize::new(tasks.len());
     let tasks = Mutex::new(VecDeque::from(tasks));
@@ -305,8 +305,8 @@ fn run_on_two_threads(tasks: Vec<Pin<Box<dyn Future<Output = ()> + Send>>>) {
     thread::scope(|scope| [(); 2].map(|()| scope.spawn(work)).map(|worker| worker.join().unwrap()));
 }
 
-/// Each task has an object of its own, which is reserved for the thread that runs the task first,
-/// and all have two objects together.
+/// Each task has its own object, which is reserved for the thread that runs the task first. All
+/// tasks share two more objects.
 #[test]
 fn tasks_that_move_between_threads_lose_no_update_of_reserved_objects() {
     const TASKS: u64 = 4;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const ALIVE: usize = 0x11fe;
 const DEAD: usize = 0xdead;
 
-/// Counts its drops, and knows whether it is alive.
+/// A value that counts its drops, and knows whether it is alive.
 struct Canary {
     state: AtomicUsize,
     dropped: Arc<AtomicUsize>,
@@ -43,8 +43,8 @@ fn canary() -> (ScalableArc<Canary>, Arc<AtomicUsize>) {
 
 fn is_send_and_sync<T: Send + Sync>() {}
 
-/// Objects that a thread makes and drops one after another lie at one address, which no other
-/// thread changes.
+/// A thread makes and drops objects one after another at one address. No other thread changes it,
+/// so the objects must not become distributed.
 #[test]
 fn objects_of_one_place_do_not_become_distributed() {
     for before in 0..100 {
@@ -60,7 +60,8 @@ fn objects_of_one_place_do_not_become_distributed() {
     }
 }
 
-/// Whole pairs of others leave the number of handles as it was.
+/// Two threads clone and drop in turn. A whole pair by the other thread leaves the number of
+/// handles as it was.
 #[test]
 fn pairs_of_two_threads_in_turn_make_the_object_distributed() {
     let (owner, turn) = (ScalableArc::new(0), Barrier::new(2));
@@ -80,7 +81,7 @@ fn pairs_of_two_threads_in_turn_make_the_object_distributed() {
     assert!(ScalableArc::is_hot(&owner));
 }
 
-/// A thread that comes back to one object after it was at another has no note of it.
+/// A thread that comes back to one object after using another has no note of the first.
 #[test]
 fn two_objects_in_turn_keep_their_counts() {
     let (one, other) = (ScalableArc::new(1), ScalableArc::new(2));
@@ -329,7 +330,8 @@ fn handle_compares_and_prints_like_its_value() {
     assert!(set.contains(&1_u32));
 }
 
-/// What one thread of the stress test does with the handles that it has, and with its peers'.
+/// Does one random thing with the handles of a thread of the stress test, or with those in the
+/// pool.
 fn act(rng: &mut Rng, mine: &mut Vec<ScalableArc<Canary>>, pool: &Pool, weak: &[Weak]) {
     match rng.below(100) {
         0..40 if !mine.is_empty() => {
@@ -360,7 +362,7 @@ fn act(rng: &mut Rng, mine: &mut Vec<ScalableArc<Canary>>, pool: &Pool, weak: &[
 type Pool = Mutex<Vec<ScalableArc<Canary>>>;
 type Weak = ScalableWeak<Canary>;
 
-/// Handles of some objects wander between threads that come and go, until all are dropped.
+/// Handles of some objects pass between threads that start and end, until all are dropped.
 #[test]
 fn stressed_objects_are_dropped_exactly_once() {
     let seed = env::seed();
@@ -392,7 +394,7 @@ fn stressed_objects_are_dropped_exactly_once() {
     }
 }
 
-/// One thread makes handles, another drops them: one row grows, the other sinks.
+/// One thread makes handles and another drops them, so one row grows and the other sinks.
 #[test]
 fn handles_made_here_and_dropped_there_add_up() {
     let (owner, dropped) = canary();
@@ -408,7 +410,7 @@ fn handles_made_here_and_dropped_there_add_up() {
     assert_eq!(dropped.load(SeqCst), 1);
 }
 
-/// What a directory entry stands for; both words change together.
+/// A model of a directory entry; both words change together.
 #[derive(Default)]
 struct Entry([AtomicUsize; 2]);
 

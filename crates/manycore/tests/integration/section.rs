@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const MODES: [Mode; 2] = [Mode::Epoch, Mode::Bounded];
 
-/// A domain that seals every batch at once, with both barriers.
+/// Returns domains that seal every batch at once: every mode, with both kinds of barrier.
 fn domains() -> Vec<Domain> {
     let build = |mode, asymmetric| {
         Domain::builder().mode(mode).asymmetric(asymmetric).batch_nodes(1).build().unwrap()
@@ -83,7 +83,8 @@ fn domains_hold_only_their_own_back() {
     forget(link);
 }
 
-/// Another thread is inside, has seen the first node, and leaves when the sender is dropped.
+/// Runs `f` while another thread is in a section and has seen the first node. That thread leaves
+/// when the sender is dropped.
 fn with_stalled_reader(domain: &Domain, link: &Atomic<Counted>, f: impl FnOnce()) {
     thread::scope(|s| {
         let (inside, is_inside) = mpsc::channel();
@@ -203,7 +204,7 @@ thread_local! {
     static LAST: RefCell<Vec<Section<'static>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Opens sections that are closed after the thread has given its slot back, nearly.
+/// Opens sections that are closed at the thread's end, about when it has given its slot back.
 fn end_in_sections(domains: &[&'static Domain], f: impl FnOnce() + Send + 'static) {
     let sections = domains.to_vec();
     let end = move || {

@@ -1,4 +1,5 @@
-//! Sections opened and closed by their words, as the inline functions of another language do.
+//! Sections opened and closed through their words in memory, as the inline functions of another
+//! language do.
 
 use crate::common::counted::{Counted, drain, forget, replace};
 use manycore::percpu::end_thread;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, compiler_fence};
 use std::sync::mpsc::channel;
 use std::thread;
 
-/// What a header's inline functions keep for a thread.
+/// The words that inline functions of a header keep for a thread.
 struct Words<'d> {
     domain: &'d Domain,
     announced: *mut u64,

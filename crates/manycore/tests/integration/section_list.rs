@@ -1,7 +1,8 @@
-//! The example's lock-free list, in every mode of a domain: against the sequential set, for
-//! linearizability, and under stress with keys that notice being used after they were freed.
+//! The example's lock-free list, in every mode of a domain. It is compared with the sequential set,
+//! checked for linearizability, and run under stress with keys that notice when they are used after
+//! they were freed.
 //!
-//! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the same
+//! `MANYCORE_SOAK=60` runs each test for 60 seconds. `MANYCORE_SEED=0x12ab` generates the same
 //! programs again.
 
 #[path = "../../examples/sorted_list.rs"]
@@ -98,7 +99,7 @@ fn histories_of_the_list_are_linearizable() {
     }
 }
 
-/// A list whose `contains` looks at what was there a while ago.
+/// A broken list: its `contains` looks at an earlier content.
 struct Stale(SortedList<u8>, std::sync::Mutex<Option<bool>>);
 
 impl Subject<Keys> for Stale {

@@ -1,4 +1,4 @@
-//! Memory of retired nodes that is used again without being freed.
+//! Memory of retired nodes that is reused without being freed.
 
 use manycore::section::{Domain, Mode, Section};
 use std::ptr::NonNull;
@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-/// A node of the kind `KIND`. A kind for each test, which run side by side, and count.
+/// A node of the kind `KIND`. Each test has its own kind, because the tests run at the same time,
+/// and count.
 struct Node<const KIND: usize>(AtomicUsize);
 
 static FREED: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
@@ -17,7 +18,7 @@ fn free<const KIND: usize>(node: NonNull<()>) {
     drop(unsafe { Box::from_raw(node.cast::<Node<KIND>>().as_ptr()) });
 }
 
-/// A node, and whether its memory is another's.
+/// Returns a node, and whether its memory was reused from another node.
 fn make<const KIND: usize>(number: usize, section: &Section<'_>) -> (NonNull<Node<KIND>>, bool) {
     match section.reuse_raw(free::<KIND>) {
         Some(node) => {
@@ -34,7 +35,7 @@ fn make<const KIND: usize>(number: usize, section: &Section<'_>) -> (NonNull<Nod
 }
 
 /// # Safety
-/// Nothing leads to the node, and it is retired once.
+/// No link leads to the node, and it is retired once.
 unsafe fn retire<const KIND: usize>(node: NonNull<Node<KIND>>, section: &Section<'_>) {
     // SAFETY: the caller's promise; `free` takes nodes of this kind.
     unsafe { section.retire_raw(node.cast(), size_of::<Node<KIND>>(), free::<KIND>) };

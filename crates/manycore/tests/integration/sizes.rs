@@ -1,10 +1,10 @@
-//! Sizes and counts at the end of their range: refused in a sentence, or as good as any that is
-//! enough.
+//! Sizes and counts at the end of their range: they are refused with a message, or work like any
+//! sufficient size.
 
 use manycore::collections::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The call panics, and says why.
+/// Demands that the call panics, and says why.
 fn overflows<R>(call: impl FnOnce() -> R) {
     let done = catch_unwind(AssertUnwindSafe(|| drop(call())));
     let panic = done.expect_err("there is no room for so many");

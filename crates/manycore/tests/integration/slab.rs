@@ -1,5 +1,5 @@
-//! The slab as its users see it: random operations against a model, threads that come and go,
-//! memory that comes home, `fork`, and what is left in a thread's last moments.
+//! The slab as its users see it: random operations compared with a model, threads that come and go,
+//! memory that returns to its owner, `fork`, and use in a thread's last moments.
 
 use crate::common::env;
 #[cfg(unix)]
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// An object that knows what it should hold.
+/// An object that knows what it should contain.
 #[derive(Debug, PartialEq)]
 struct Node {
     key: u64,
@@ -57,7 +57,7 @@ fn steps() -> impl Strategy<Value = Vec<(usize, Step)>> {
 
 type Live = Mutex<Vec<SlabBox<'static, [u64; 16]>>>;
 
-/// Does a step on the calling thread; returns what it allocated or freed.
+/// Does a step on the calling thread.
 fn step(slab: &'static Slab<[u64; 16]>, live: &Live, step: Step, next: &AtomicUsize) {
     let mut live = live.lock().unwrap();
     match step {
@@ -185,7 +185,8 @@ fn objects_of_two_threads_share_no_line() {
     }
 }
 
-/// A producer allocates what a consumer frees: the chunks stay as many as the queue needs.
+/// A producer allocates objects that a consumer frees. The number of chunks stays at what the queue
+/// needs.
 #[test]
 fn producer_and_consumer_keep_their_memory() {
     let _alone = env::alone();
@@ -207,14 +208,14 @@ fn producer_and_consumer_keep_their_memory() {
     assert_eq!(slab.stats().live, 0);
 }
 
-/// Pages of the process that are in memory.
+/// Returns how many pages of the process are in memory.
 #[cfg(target_os = "linux")]
 fn resident() -> usize {
     let numbers = std::fs::read_to_string("/proc/self/statm").unwrap();
     numbers.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
-/// The same as the system sees it: what is in memory does not grow. 25 MB pass through.
+/// The same test as the system sees it: memory in use does not grow, while 25 MB pass through.
 #[cfg(target_os = "linux")]
 #[test]
 fn producer_and_consumer_do_not_grow_the_process() {
@@ -236,8 +237,8 @@ fn producer_and_consumer_do_not_grow_the_process() {
     });
 }
 
-/// A thread's allocation is on the NUMA node of the core on which it runs: the first touch is its
-/// own. (With one node the answer can only be that one; it is asked for all the same.)
+/// A thread's fresh objects are on the NUMA node of its core, because the thread touches them
+/// first. (With one node there is only one possible answer; the test asks anyway.)
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]
 fn fresh_objects_lie_on_the_node_of_their_thread() {
@@ -310,7 +311,7 @@ fn chunks_of_ended_threads_go_back_when_others_free_their_objects() {
     });
 }
 
-/// The next owner of a slot goes on with the chunks there.
+/// The next owner of a slot continues with the chunks there.
 #[test]
 fn thread_after_thread_uses_what_the_last_one_left() {
     let slab = Slab::new();

@@ -1,5 +1,5 @@
-//! What can be made at compile time, each in a `static` that threads use at once; and what can't,
-//! with the reason, in a `LazyLock`.
+//! Types that can be made at compile time, each in a `static` that threads use at the same time.
+//! Types that cannot are in a `LazyLock`, with the reason.
 
 use manycore::cluster::Adaptive;
 use manycore::collections::{Counter, EventQueue, Gauge, HashMap, HashSet, Histogram, Registry};
@@ -36,8 +36,8 @@ static SET: HashSet<u64, Hasher> = HashSet::with_hasher(Hasher::new());
 static SLAB: Slab<u64> = Slab::new();
 static TICKET: TicketLock<u64> = TicketLock::new(0);
 
-/// Its entries lead to its heap, so it is made at run time, as is a queue. A lazy lock costs what a
-/// look at a pointer inside would.
+/// A registry's entries lead to its heap, so it is made at run time, and so is a queue. A lazy lock
+/// costs as much as checking a pointer inside the type would.
 static REGISTRY: LazyLock<Registry<u64>> = LazyLock::new(Registry::new);
 static QUEUE: LazyLock<EventQueue<u64>> = LazyLock::new(EventQueue::new);
 /// `RandomState` draws a random number.
@@ -83,7 +83,7 @@ fn statics_made_at_compile_time_serve_threads_at_once() {
     assert!(!LINK.load(&DOMAIN.enter()).is_null());
 }
 
-/// A domain is made by its first user; all others find that one.
+/// The domain is made by its first user; all other users find the same domain.
 #[test]
 fn domain_first_used_by_many_threads_is_made_once() {
     for _ in 0..200 {

@@ -1,5 +1,5 @@
-//! Exchanging implementations in use: conformance of a family, linearizability and stress while the
-//! object is swapped, wrappers, and what user code may do wrong.
+//! Exchanges implementations while they are used: conformance of a family, linearizability and
+//! stress while the object is swapped, wrappers, and errors of user code.
 
 use crate::common::calls::{self, Model, Subject};
 use crate::common::env;
@@ -99,7 +99,7 @@ fn histories_of_a_swapped_object_are_linearizable() {
     }
 }
 
-/// The checker would see it: an object whose exchange loses what there was.
+/// The checker notices an object that loses its content in an exchange.
 #[test]
 fn exchange_that_forgets_is_not_linearizable() {
     let _alone = env::alone();
@@ -150,8 +150,8 @@ fn every_implementation_conforms_alone_and_exchanged() {
     });
 }
 
-/// Threads add by calls, updates and nested calls while the object is swapped every
-/// millisecond. Nothing is lost or done twice.
+/// Threads add by calls, updates and nested calls while the object is swapped every millisecond.
+/// Nothing is lost or done twice.
 #[test]
 fn nothing_is_lost_while_the_object_is_swapped_every_millisecond() {
     const THREADS: usize = 3;
@@ -450,7 +450,7 @@ fn wrapper_that_panics_is_not_put_in() {
     assert_eq!(table.get(1), Some(2));
 }
 
-/// Calls from a thread-local's destructor, when the thread has no slot any more.
+/// Calls from a thread-local's destructor, when the thread no longer has a slot.
 #[test]
 fn thread_that_is_ending_still_calls() {
     struct AtEnd(Option<Arc<SharedTable>>);
@@ -481,7 +481,7 @@ fn thread_that_is_ending_still_calls() {
     assert_eq!(table.get(1), Some(20));
 }
 
-/// What a wrapper keeps; calls the table when it is dropped, and perhaps panics then.
+/// A value that a wrapper keeps. When it is dropped, it calls the table, and then may panic.
 struct Keepsake {
     table: Arc<SharedTable>,
     panics: bool,
@@ -520,7 +520,7 @@ fn removed_wrapper_is_dropped_when_calls_go_on() {
     assert_eq!((table.get(1), table.get(9)), (Some(2), Some(3)), "the object goes on");
 }
 
-/// While `exchange` waits for a call, an update comes that will panic.
+/// Runs `exchange`, and while it waits for a call, sends an update that will panic.
 fn with_panicking_update<R: Send>(table: &SharedTable, exchange: impl FnOnce() -> R + Send) -> R {
     let (enter, entered) = mpsc::channel();
     let (leave, left) = mpsc::channel();

@@ -1,5 +1,5 @@
-//! Lock-free structures as textbooks have them, with no tags in their links: right in a domain as
-//! `Domain::new` makes it, and noticed by a debug build in a bounded one.
+//! Lock-free structures as in textbooks, with no tags in their links. They are correct in a domain
+//! as `Domain::new` makes it. In a bounded domain a debug build notices the missing tags.
 //!
 //! The queue: M. Michael, M. Scott, "Simple, fast, and practical non-blocking and blocking
 //! concurrent queue algorithms" (PODC 1996), figure 1. The stack: R. K. Treiber, "Systems
@@ -28,7 +28,7 @@ impl Node {
     }
 }
 
-/// Between the load of a link and the use of what it led to, other threads get their turn at times.
+/// Sometimes lets other threads run, between the load of a link and the use of the node it led to.
 fn pause(turn: u64) {
     if turn % 64 == 0 {
         thread::yield_now();
@@ -154,7 +154,7 @@ impl Pile for Queue {
     }
 }
 
-/// Drops the nodes that are left.
+/// Drops the remaining nodes.
 fn clear(head: &mut Atomic<Node>) {
     // SAFETY: the structure is borrowed exclusively, and a linked node is not retired.
     while let Some(node) = unsafe { mem::take(head).into_owned() } {
@@ -176,8 +176,8 @@ impl Drop for Queue {
 
 const PRODUCERS: u64 = 3;
 
-/// Some threads put numbers while as many take them; each number that was taken, in the order in
-/// which its taker got it. Ends early if a thread panics, with what it said.
+/// Runs some threads that put numbers and as many that take them. Returns the numbers of each
+/// taker, in the order in which it took them. Ends early if a thread panics, with its message.
 fn run<P: Pile>(pile: &P, each: u64) -> Result<Vec<Vec<u64>>, String> {
     let failed = &AtomicBool::new(false);
     let left = &AtomicUsize::new(usize::try_from(PRODUCERS * each).unwrap());
@@ -258,7 +258,7 @@ fn textbook_stack_is_right_in_the_default_mode() {
     is_right_by_default::<Stack>(false);
 }
 
-/// A thread that stalls between two loads finds a link out of a retired node in the end.
+/// A thread that stalls between two loads will at last find a link from a retired node.
 #[cfg(debug_assertions)]
 fn is_noticed_if_bounded<P: Pile>() {
     let until = std::time::Instant::now() + env::UNSEEN;
@@ -287,7 +287,7 @@ fn textbook_stack_is_noticed_in_a_bounded_domain() {
     is_noticed_if_bounded::<Stack>();
 }
 
-/// The same in one thread, step by step: the load that walks on from a retired node panics.
+/// The same in one thread, step by step: the load that continues from a retired node panics.
 #[cfg(debug_assertions)]
 #[test]
 #[should_panic(expected = "an untagged link of a retired node")]

@@ -1,7 +1,7 @@
-//! `TimerQueue` from outside: against an ordered map, one timer's linearizability, and threads that
-//! set, cancel, detach and fire.
+//! `TimerQueue` from outside: compared with an ordered map, linearizability of one timer, and
+//! threads that set, cancel, detach and fire.
 //!
-//! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the same
+//! `MANYCORE_SOAK=60` runs each test for 60 seconds. `MANYCORE_SEED=0x12ab` generates the same
 //! programs again.
 
 use crate::common::calls::{self, Model, Subject};
@@ -101,7 +101,7 @@ pub enum Call {
     Next,
 }
 
-/// One timer at a time, whether it is pending, and the time.
+/// A model of one timer at a time: whether it is pending, and the time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct One {
     timer: Option<(u64, bool)>,
@@ -142,7 +142,7 @@ impl Model for One {
     }
 }
 
-/// A queue whose only handle is passed on.
+/// A queue with a single handle that passes between threads.
 struct Shared {
     handle: Mutex<Option<Timer<'static, u64>>>,
     /// From a box that this owns.
@@ -196,7 +196,7 @@ fn histories_of_one_timer_are_linearizable() {
     }
 }
 
-/// The checker sees a cancelling that says it was in time when it was not.
+/// The checker notices a cancellation that wrongly claims it was in time.
 #[test]
 fn cancelling_that_boasts_is_not_linearizable() {
     let _alone = env::alone();
@@ -214,7 +214,7 @@ fn cancelling_that_boasts_is_not_linearizable() {
     assert!(calls::check::<One, _>(env::seed(), until, make).is_err());
 }
 
-/// A value that says when it goes, and what time it was set for.
+/// A value that counts its drop, and knows the time it was set for.
 struct Counted<'a>(u64, &'a AtomicUsize);
 
 impl Drop for Counted<'_> {
@@ -225,8 +225,8 @@ impl Drop for Counted<'_> {
 
 static DROPS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// Threads set timers, cancel them, let them go or pass them on, while others advance: each value
-/// is had by one of them, none fires early, and none that was due stays.
+/// Threads set timers, cancel them, let them go or pass them on, while others advance. Exactly one
+/// thread gets each value, none fires early, and none that was due stays.
 #[test]
 fn each_value_is_had_once_and_in_time() {
     let _alone = env::alone();

@@ -1,4 +1,4 @@
-//! Intervals whose ends have no order, in both forms of the registry.
+//! Intervals with ends that have no order, in both forms of the registry.
 
 use super::liar::{Ledger, Lie, Probe, Soul, Subject, attempt, lies, panics};
 use crate::common::rng::Rng;
@@ -107,7 +107,7 @@ fn intervals_and_panics_at_every_call() {
     panics::<Intervals>("IntervalRegistry");
 }
 
-/// A panic of `Ord` in a merge loses no interval: those that are held are found afterwards.
+/// A panic of `Ord` in a merge loses no interval: intervals still held are found afterwards.
 #[test]
 fn interval_is_there_after_a_panic_of_its_order() {
     for form in 0..4 {

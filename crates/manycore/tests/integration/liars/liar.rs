@@ -1,4 +1,4 @@
-//! The liar: a key with every trait that a collection may call, and the book-keeping about it.
+//! The liar: a key with every trait that a collection may call, and the records kept about it.
 
 use crate::common::env;
 use crate::common::rng::Rng;
@@ -12,13 +12,13 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long each lie is told to each form of a collection.
+/// How long each lie is tested on each form of a collection.
 const SHARE: Duration = Duration::from_millis(60);
 
-/// Longer than any test here takes, also under a sanitizer on a busy machine.
+/// A time limit longer than any test here takes, even under a sanitizer on a busy machine.
 const HANGS: Duration = Duration::from_secs(240);
 
-/// Different keys that there are: few, so that they meet.
+/// Number of different keys: few, so that they meet.
 pub const KEYS: usize = 12;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,10 +61,10 @@ pub const LIES: [Lie; 12] = [
     Lie::All,
 ];
 
-/// What a planned panic carries.
+/// The payload of a planned panic.
 pub struct Planned;
 
-/// What lives, what is lied, and when a call panics.
+/// Records how many values live, which lie is told, and when a call panics.
 pub struct Ledger {
     lie: Lie,
     living: AtomicI64,
@@ -123,7 +123,7 @@ impl Ledger {
 const ALIVE: u64 = 0x5afe_5afe_5afe_5afe;
 const POISON: u64 = 0xdead_dead_dead_dead;
 
-/// A value that notices being used after it was dropped, and is counted. On the heap, so that a
+/// A counted value that notices when it is used after it was dropped. It is on the heap, so that a
 /// sanitizer sees a second drop, too.
 pub struct Soul {
     life: Box<AtomicU64>,
@@ -161,7 +161,7 @@ impl Clone for Soul {
     }
 }
 
-/// What a key is borrowed as.
+/// The borrowed form of a key.
 pub struct Probe {
     pub number: u64,
     soul: Soul,
@@ -256,7 +256,7 @@ impl PartialOrd for Key {
     }
 }
 
-/// Takes part in no comparison.
+/// A value that is equal to every other, so that it does not affect comparisons.
 #[derive(Clone)]
 struct Wrong(Probe);
 
@@ -291,7 +291,7 @@ impl Borrow<Probe> for Key {
     }
 }
 
-/// Calls `f`; a planned panic of user code ends it early.
+/// Calls `f`, which a planned panic of user code may end early.
 pub fn attempt<R>(f: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(f)).map_err(unplanned).ok()
 }
@@ -302,7 +302,7 @@ fn unplanned(panic: Box<dyn Any + Send>) {
     }
 }
 
-/// A collection among liars.
+/// A collection that is tested with lying keys.
 pub trait Subject: Sync + Sized {
     /// How many ways there are to make it.
     const FORMS: usize;
@@ -313,7 +313,7 @@ pub trait Subject: Sync + Sized {
     fn check(self, _ledger: &Arc<Ledger>) {}
 }
 
-/// Ends the process, which says so, if a call does not return.
+/// Ends the process with a message if a call does not return.
 struct Watch {
     _end: mpsc::Sender<()>,
 }
@@ -345,7 +345,7 @@ fn once<S: Subject>(what: &str, ledger: &Arc<Ledger>, form: usize, seed: u64, th
     ledger.close(what);
 }
 
-/// Tells every lie to every form of the collection, with one thread and with three.
+/// Tests every lie on every form of the collection, with one thread and with three.
 pub fn lies<S: Subject>(what: &'static str) {
     let seed = env::seed();
     println!("{what}: MANYCORE_SEED={seed:#x}");
@@ -368,8 +368,8 @@ pub fn lies<S: Subject>(what: &'static str) {
     drop(watch);
 }
 
-/// Panics at each call in turn, with keys that otherwise tell the truth. The program goes on after
-/// the panic, so that what it has left behind is used.
+/// Panics at each call in turn, with keys that otherwise tell the truth. The test goes on after the
+/// panic, so that whatever the panic left behind is used.
 pub fn panics<S: Subject>(what: &'static str) {
     const STEPS: usize = 60;
     let seed = env::seed();

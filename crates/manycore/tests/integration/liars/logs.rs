@@ -1,4 +1,4 @@
-//! Logs that look for keys, and the recency list, whose log does.
+//! Logs that search by key, and the recency list, which has such a log.
 
 use super::liar::{Key, Ledger, Probe, Soul, Subject, attempt, lies, panics};
 use crate::common::rng::Rng;
@@ -6,7 +6,7 @@ use manycore::collections::Lru;
 use manycore::oplog::{Absorbing, Cancel, Cancelling, Combine, Combining, Deferred, Log, Logs, Op};
 use std::sync::Arc;
 
-/// Adds a value, or takes one out of those with its number.
+/// An update that adds a value, or takes a value with its number out.
 struct Change {
     key: Probe,
     value: Option<Soul>,

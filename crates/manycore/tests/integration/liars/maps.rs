@@ -332,7 +332,8 @@ fn replicated_map_and_panics_at_every_call() {
     panics::<Replicas>("ReplicatedMap");
 }
 
-/// An update ends, whatever the copy of its key is: it replaces what it has read.
+/// An update ends whatever the copy of its key is like, because it replaces the entry that it has
+/// read.
 #[test]
 fn update_with_a_clone_that_differs_returns() {
     use super::liar::Lie;

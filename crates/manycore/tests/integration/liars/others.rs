@@ -1,5 +1,5 @@
-//! Collections that compare nothing, and call other code of the user's: closures, `Clone`, `Drop`,
-//! a structure.
+//! Collections that compare nothing, but call other user code: closures, `Clone`, `Drop`, a
+//! structure.
 
 use super::liar::{Ledger, Soul, Subject, attempt, lies, panics};
 use crate::common::rng::Rng;
@@ -167,7 +167,7 @@ fn id_space_and_panics_at_every_call() {
     panics::<Ids>("IdSpace");
 }
 
-/// Counts its members; told of one, it may panic.
+/// A structure that counts its members, and may panic when told of one.
 #[derive(Default)]
 struct Members(i64);
 

@@ -106,7 +106,8 @@ fn step<'c>(cache: &'c Cache, pins: &mut Vec<Pinned<'c, Store, Hasher>>, key: &K
     pins.iter().for_each(|pin| pin.soul.look());
 }
 
-/// With no pin left, every page can be reclaimed: none was counted for another.
+/// Demands that every page can be reclaimed when no pin is left: no pin was counted for another
+/// page.
 fn empty(cache: &Cache) {
     for _ in 0..50 {
         let _ = attempt(|| cache.reclaim(usize::MAX)); // the store fails now and then
@@ -151,8 +152,8 @@ fn page_cache_and_panics_at_every_call() {
     panics::<Pins>("PageCache");
 }
 
-/// A key that is not equal to itself has a page of its own at every pin, which is there while it is
-/// pinned and makes room when it is not.
+/// A key that is not equal to itself has its own page at every pin. The page stays while it is
+/// pinned, and makes room afterwards.
 #[test]
 fn page_of_a_key_unlike_itself_stays_while_pinned() {
     let ledger = Ledger::new(Lie::EqNever, 1);
@@ -167,7 +168,8 @@ fn page_of_a_key_unlike_itself_stays_while_pinned() {
     empty(&cache);
 }
 
-/// What lives while these pins do: each page, its key and the table's.
+/// Returns how many values live while these pins do: each page, its key and the table's copy of the
+/// key.
 fn ledger_of(pins: &[Pinned<'_, Store, Hasher>], _: &Key, _: &Cache) -> i64 {
     const KEY: i64 = 2;
     pins.len() as i64 * (1 + 2 * KEY) + KEY

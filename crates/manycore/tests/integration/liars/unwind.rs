@@ -1,4 +1,4 @@
-//! What may be used across `catch_unwind` without `AssertUnwindSafe`; the compiler checks it.
+//! Types that may be used across `catch_unwind` without `AssertUnwindSafe`; the compiler checks it.
 
 use crate::common::kinds::Add;
 use manycore::cluster::Adaptive;
@@ -123,7 +123,7 @@ fn maps_that_stay_in_order_may_cross_a_catch() {
     assert_eq!(view.get(&1), Some(&"one"));
 }
 
-/// As `Mutex`, they have poison.
+/// Like `Mutex`, these types have poison.
 #[test]
 fn objects_that_are_poisoned_may_cross_a_catch_with_any_value() {
     unwinds::<Deferred<Half, Commuting<Add>>>();
@@ -131,7 +131,7 @@ fn objects_that_are_poisoned_may_cross_a_catch_with_any_value() {
     unwinds::<DeferredSet<Half, Element<u8>>>();
 }
 
-/// As with `RefCell`, a closure that panics may leave a part of these half changed.
+/// As with `RefCell`, a closure that panics may leave a part of these types half changed.
 #[test]
 fn collections_that_lend_parts_to_change_do_not() {
     /// One of its impls applies to every type, the other to those that have the trait: which one is
