@@ -17,8 +17,8 @@ pub const CACHE_LINE_BYTES: usize = 128;
 /// log2 of the first segment of a per-slot table (see `percpu::segmented`).
 pub(crate) const SEGMENT_BITS: u32 = if SMALL { 1 } else { 5 };
 
-/// Slots whose part of a hot state is one load away, on cache lines of its own. Nearly all slots in
-/// use are among these.
+/// Slots that reach their part of a hot state by one load, each on its own cache lines. Nearly all
+/// slots in use are among these.
 pub(crate) const FIRST_SLOTS: usize = if SMALL { 1 } else { 8 };
 
 /// Nested calls of exchangeable objects that a thread announces on its own line. Deeper calls are
@@ -28,10 +28,10 @@ pub(crate) const CALLS_DEEP: usize = if SMALL { 2 } else { 16 };
 /// Updates that may be queued during a hot swap. The callers of further updates block.
 pub(crate) const SWAP_LOG_MAX: usize = if SMALL { 2 } else { 1 << 16 };
 
-/// Default of the entries that one slot keeps for one object.
+/// Default limit of the entries that a slot keeps for an object.
 pub const DEFAULT_MAX_ENTRIES: usize = if SMALL { 4 } else { 4096 };
 
-/// Default of the bytes that one slot keeps for one object.
+/// Default limit of the bytes that a slot keeps for an object.
 pub const DEFAULT_MAX_BYTES: usize = 1 << 20;
 
 /// Default factor by which a log may exceed its bound while the object is busy.
@@ -85,7 +85,7 @@ pub(crate) const READS_UNNOTED: u32 = if SMALL { 0 } else { 8 };
 pub(crate) const IDLE_SWEEPS: u32 = 2;
 
 /// Rounds in which a requested demotion applies what was appended during the round before. The
-/// bound is for updates that append updates to their own object, which could go on for ever.
+/// bound is for updates that append updates to their own object, which could go on forever.
 pub(crate) const ROUNDS_OF_DEMOTION: u32 = if SMALL { 2 } else { 16 };
 
 /// Probes of a closed gate before an updater backs off: some microseconds in all.

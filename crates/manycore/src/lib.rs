@@ -103,7 +103,7 @@
 //! program closes it with [`abandon_other_threads`](section::Domain::abandon_other_threads).
 //!
 //! Where a lock stays held (of a map's bucket, a cache, a queue, a set, a value with logs), updates
-//! and reads that need the lock wait for ever, and `try_read` says that it is busy. Appending to
+//! and reads that need the lock wait forever, and `try_read` says that it is busy. Appending to
 //! logs and looking up in maps need no lock.
 //!
 //! A child that goes on to `exec` need not care. A signal handler must not fork, nor a thread whose
@@ -200,7 +200,7 @@
 //! [BudgetTree]: collections::BudgetTree
 //! [ScalableArc]: collections::ScalableArc
 
-// What the modules that are left out would use.
+// Items that only the modules left out would use.
 #![cfg_attr(not(feature = "collections"), allow(dead_code, unused_imports))]
 
 pub mod clock;

@@ -8,7 +8,7 @@ pub(crate) const TRUSTED_CLOCKSOURCE: &str = "none";
 /// True if the architecture itself promises one time on all cores.
 pub(crate) const ARCHITECTED: bool = false;
 
-/// How the counter is read in order: not at all.
+/// The way to read the counter in order: there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Instruction {}
 

@@ -16,7 +16,7 @@ pub(crate) const TRUSTED_CLOCKSOURCE: &str = "arch_sys_counter";
 /// True if the architecture itself promises one time on all cores.
 pub(crate) const ARCHITECTED: bool = true;
 
-/// How the counter is read in order.
+/// The way to read the counter in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Instruction {
     Cntvct,

@@ -16,7 +16,7 @@ use super::hardware::{self, Instruction};
 use super::verdict::{Facts, Probe, VARIABLE, Verdict, decide};
 use super::{Clock, Mode, probe};
 
-/// Where Linux keeps the file.
+/// The path at which Linux keeps the file.
 const SYSFS: &str = "/sys/devices/system";
 
 /// Returns the verdict on this machine, with the user's environment.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use crate::sync::{AtomicU64, Ordering, thread_local};
 
-/// Where a new fake clock stands: far enough from zero for negative offsets.
+/// The time at which a new fake clock begins: far enough from zero for negative offsets.
 const START: u64 = 1 << 20;
 
 thread_local! {

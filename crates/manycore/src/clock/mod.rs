@@ -134,7 +134,7 @@ impl Stamp {
     }
 }
 
-/// What a [`Clock`] promises about the stamps of different cores.
+/// A [`Clock`]'s promise about the stamps of different cores.
 ///
 /// ```
 /// use manycore::clock::{Clock, Mode};
@@ -228,7 +228,7 @@ pub struct Clock {
     skew: Option<u64>,
     /// Ticks in a second; zero until that is known.
     hertz: AtomicU64,
-    /// What the detection decided; `None` if the program chose.
+    /// The decision of the detection; `None` if the program chose.
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     verdict: Option<Verdict>,
     counter: Line,

@@ -20,7 +20,7 @@ thread_local! {
     static AHEAD: Cell<u64> = Cell::new(0);
 }
 
-/// How the counter is read.
+/// The way to read the counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Instruction(());
 
@@ -61,7 +61,7 @@ pub(crate) fn nominal_hz() -> Option<u64> {
     Some(1_000_000_000)
 }
 
-/// Moves the calling thread to a core whose counter is `ticks` ahead of the time.
+/// Moves the calling thread to a core with a counter that is `ticks` ahead of the time.
 #[cfg(test)]
 pub(crate) fn run_ahead(ticks: u64) {
     AHEAD.with(|ahead| ahead.set(ticks));

@@ -44,7 +44,7 @@ const QUICK_DURATION_MAX: Duration = Duration::from_millis(5);
 const QUICK_PAIRS_MAX: usize = 8;
 const QUICK_ROUNDS: u32 = 256;
 
-/// How much later messages from one core arrive at another, each by its own clock.
+/// The delay of messages from one core to another, as each core's own clock shows it.
 ///
 /// See [`pairs`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -30,7 +30,7 @@ pub(crate) const TRUSTED_CLOCKSOURCE: &str = "tsc";
 /// True if the architecture itself promises one time on all cores.
 pub(crate) const ARCHITECTED: bool = false;
 
-/// How the counter is read in order.
+/// The way to read the counter in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Instruction {
     Rdtscp,

@@ -1,4 +1,4 @@
-//! What was decided about the clock of this machine, and why.
+//! The decision about the clock of this machine, with the reasons.
 //!
 //! Owns: the decision, as a pure function from [`Facts`] to a [`Verdict`]. Does not own: finding
 //! the facts out ([`super::detect`]).
@@ -32,7 +32,7 @@ const REQUESTED_SKEW_TICKS_MAX: u64 = 1 << 30;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// What the clock promises.
+    /// The clock's promise.
     pub mode: Mode,
     /// The reasons, in the order in which they were weighed; at least one for every fallback.
     pub reasons: Vec<String>,
@@ -40,14 +40,14 @@ pub struct Verdict {
     pub instruction: &'static str,
     /// Whether the hardware counter runs at one rate in all sleep and frequency states.
     pub invariant_tsc: bool,
-    /// What the kernel itself reads the time from; `None` if it does not tell (a container without
-    /// the file, another system).
+    /// The source from which the kernel itself reads the time; `None` if it does not tell (a
+    /// container without the file, another system).
     pub clocksource: Option<String>,
     /// Ticks of the hardware counter per second, if the clock uses it.
     pub frequency_hz: Option<u64>,
-    /// Whether a hypervisor says that it is there.
+    /// Whether a hypervisor reports its presence.
     pub hypervisor: bool,
-    /// How long one stamp takes on one core, in nanoseconds.
+    /// Duration of a stamp on one core, in nanoseconds.
     pub read_ns: Option<f64>,
 }
 
@@ -77,12 +77,12 @@ impl fmt::Display for Verdict {
 pub(crate) struct Facts {
     /// Value of [`VARIABLE`].
     pub request: Option<String>,
-    /// How the counter is read; `None` if there is no known counter.
+    /// The instruction that reads the counter; `None` if there is no known counter.
     pub instruction: Option<&'static str>,
     /// Whether this process may read the counter.
     pub readable: bool,
     pub invariant: bool,
-    /// Whether the architecture promises one time on all cores.
+    /// Whether the architecture promises the same time on all cores.
     pub architected: bool,
     /// The kernel's name for this counter.
     pub trusted_clocksource: &'static str,
@@ -94,7 +94,7 @@ pub(crate) struct Facts {
     pub probe: Probe,
 }
 
-/// What the quick probe saw.
+/// The result of the quick probe.
 #[derive(Debug, Clone)]
 pub(crate) enum Probe {
     /// Others vouch for the counter, or nothing can.
@@ -107,7 +107,7 @@ pub(crate) enum Probe {
     Failed(String),
 }
 
-/// What the user may ask for.
+/// The clocks that the user may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
     Tsc,
@@ -221,7 +221,7 @@ fn probed(probe: &Probe, reasons: &mut Vec<String>) -> Mode {
             Mode::Synchronized,
             format!("quick probe: no inversion on {pairs} pairs of cores, least {min_ticks} ticks"),
         ),
-        // What a few milliseconds show is not the worst: twice that.
+        // A few milliseconds do not show the largest skew, so assume twice what they show.
         Probe::Inverted { by_ticks } if *by_ticks <= INVERSION_TICKS_MAX => (
             Mode::Bounded { skew_ticks: by_ticks * 2 },
             format!("quick probe: cores are {by_ticks} ticks apart; waiting out twice that"),

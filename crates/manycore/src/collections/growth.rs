@@ -61,7 +61,7 @@ struct Progress {
     moved: AtomicUsize,
 }
 
-/// What one mover has moved. Dropping this adds it to the progress (growth.G4).
+/// The entries that a mover has moved. Dropping this adds it to the progress (growth.G4).
 struct Share<'a> {
     progress: &'a Progress,
     moved: usize,
@@ -85,7 +85,7 @@ impl Drop for Share<'_> {
     }
 }
 
-/// What a table knows of the table before it.
+/// A table's link to the table before it.
 pub(super) struct Growth<T> {
     /// The table before, until its entries have moved. It has half as many buckets, or twice as
     /// many.

@@ -1,4 +1,4 @@
-//! A hash set whose look-ups take no lock and write nothing.
+//! A hash set with look-ups that take no lock and write nothing.
 //!
 //! Owns: [`HashSet`] and its view: a [`HashMap`] with empty values. Every law is the map's.
 

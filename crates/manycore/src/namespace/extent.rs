@@ -194,7 +194,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
     }
 }
 
-/// A block whose nodes are being made. Dropping this undoes it if user code panics.
+/// A block while its nodes are being made. Dropping this undoes it if user code panics.
 struct Making<'a, T> {
     state: &'a State<T>,
     local: &'a Local,

@@ -19,7 +19,7 @@ struct List {
     /// over.
     full: Cell<Vec<OwnedMagazine>>,
     empty: Cell<Vec<OwnedMagazine>>,
-    /// What is left of a chunk.
+    /// The unused rest of a chunk.
     fresh: Cell<Fresh>,
 }
 
@@ -112,7 +112,7 @@ impl List {
         block
     }
 
-    /// Keeps a block. What these magazines can't hold goes to the shared pool.
+    /// Keeps a block. Blocks beyond the room of these magazines go to the shared pool.
     #[inline(always)]
     fn push(&self, class: usize, block: *mut (), pool: &Pool) {
         if let Some(loaded) = self.loaded.take() {

@@ -92,5 +92,5 @@ mod trie;
 pub use id::{Extent, Id};
 pub use space::{Full, IdSpace};
 
-/// Ids that one extent can have, at most.
+/// The most ids that an extent can have.
 pub const MAX_EXTENT: usize = 1 << (trie::INDEX_BITS - 1);

@@ -66,7 +66,7 @@ use std::ptr::{self, NonNull};
 /// ```
 ///
 /// Ids may be kept outside of sections. References to nodes are borrowed from a section and from
-/// the space. An id whose node has been removed leads nowhere, for ever. Nodes do not move. They
+/// the space. An id whose node has been removed leads nowhere, forever. Nodes do not move. They
 /// are dropped once no section can be looking at them. To change a node, give it atomics or locks,
 /// or put an [`Atomic`](crate::section::Atomic) into it:
 ///
@@ -111,7 +111,7 @@ use std::ptr::{self, NonNull};
 pub struct IdSpace<'d, T> {
     pub(super) trie: Trie<T>,
     state: NonNull<State<T>>,
-    /// The domain in whose sections nodes are looked up.
+    /// The domain of the sections in which nodes are looked up.
     domain: DomainMark<'d>,
     pub(super) tag: NonZeroU64,
 }
@@ -145,7 +145,7 @@ impl fmt::Display for Full {
 impl std::error::Error for Full {}
 
 impl<T> IdSpace<'static, T> {
-    /// Makes an empty space whose nodes are read in sections of the [`global`](section::global)
+    /// Makes an empty space with nodes that are read in sections of the [`global`](section::global)
     /// domain.
     pub fn new() -> Self {
         Self::new_in(section::global())
@@ -159,7 +159,7 @@ impl<T> Default for IdSpace<'static, T> {
 }
 
 impl<'d, T> IdSpace<'d, T> {
-    /// Makes an empty space whose nodes are read in sections of `domain`.
+    /// Makes an empty space with nodes that are read in sections of `domain`.
     pub fn new_in(domain: &'d Domain) -> Self {
         // ORDER: Relaxed; only the number counts.
         let number = SPACES.fetch_add(1, Ordering::Relaxed);
@@ -186,7 +186,7 @@ impl<'d, T> IdSpace<'d, T> {
         }
     }
 
-    /// Returns the slot whose word may be `id`, if there is one.
+    /// Returns the slot with a word that may be `id`, if there is one.
     #[inline(always)]
     pub(super) fn slot(&self, id: Id) -> Option<NonNull<NodeSlot<T>>> {
         let leaf = self.trie.find(id.index());

@@ -1,4 +1,5 @@
-//! What the threads of a namespace share: laws namespace.N3 to namespace.N7 of the parent module.
+//! State that the threads of a namespace share: laws namespace.N3 to namespace.N7 of the parent
+//! module.
 
 use super::id::{HELD, Id, LAST_GENERATION, dead, generation_in, index_in};
 use super::local::{Fresh, Local};

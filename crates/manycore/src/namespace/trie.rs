@@ -168,7 +168,7 @@ impl Inner {
     }
 }
 
-/// The trie of a namespace whose state is an `S`.
+/// The trie of a namespace with a state that is an `S`.
 pub(super) struct Trie<T, S> {
     /// Null, or the topmost node with [`ABOVE`] in the low bits.
     root: AtomicPtr<()>,

@@ -9,7 +9,7 @@ use super::rseq;
 use super::topology::{Cpu, Topology};
 use crate::config;
 
-/// The kind of group whose number is asked for.
+/// The kind of group that a number is wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Llc,

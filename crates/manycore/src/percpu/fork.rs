@@ -75,7 +75,7 @@ mod imp {
 
     static LIST: Mutex<Vec<&'static AtFork>> = Mutex::new(Vec::new());
 
-    /// What the forking thread holds; the fields are dropped in this order.
+    /// Everything that the forking thread holds; the fields are dropped in this order.
     struct Held {
         locks: Vec<Box<dyn Any>>,
         list: MutexGuard<'static, Vec<&'static AtFork>>,

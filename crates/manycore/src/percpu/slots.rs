@@ -9,7 +9,7 @@ use crate::sync::{self, AtomicU64, AtomicUsize, Ordering};
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// What a slot's owner announces: the object that it is inside of, if any.
+/// The announcement of a slot's owner: the object that it is inside of, if any.
 #[repr(align(128))]
 pub(crate) struct Record {
     index: usize,
@@ -350,7 +350,7 @@ struct Owner {
 }
 
 /// Called with a slot that its thread is about to give back, to retire what the thread keeps there.
-/// Returns false if some of that is still in use: the slot stays taken for ever then.
+/// Returns false if some of that is still in use: the slot stays taken forever then.
 pub(crate) type OnExit = fn(Slot) -> bool;
 
 impl Owner {

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 
 use super::pin;
 
-/// Where Linux keeps the map.
+/// The folder in which Linux keeps the map.
 const SYSFS: &str = "/sys/devices/system";
 
 /// The environment variable that names another tree.
@@ -36,7 +36,7 @@ const VARIABLE: &str = "MANYCORE_TOPOLOGY";
 /// Bytes of a file, at most: a list of each second CPU up to [`CPUS_MAX`] has 200 kB.
 const FILE_MAX: u64 = 1 << 20;
 
-/// CPU numbers from here on are treated as garbage: no kernel is built for so many.
+/// CPU numbers from here on are treated as garbage: no kernel supports that many.
 const CPUS_MAX: usize = 1 << 16;
 
 /// The position of one CPU in the machine.
@@ -84,7 +84,7 @@ pub struct Group {
     pub cpus: Vec<usize>,
 }
 
-/// What a [`Topology`] is based on.
+/// The source of a [`Topology`].
 ///
 /// ```
 /// use manycore::percpu::topology::{Source, Topology};
@@ -106,7 +106,7 @@ pub enum Source {
     /// No usable tree: one node and one last-level cache for the CPUs that the thread may run on
     /// or, if that is unknown too, for as many as the process may use at once.
     Assumed {
-        /// What is wrong with the tree.
+        /// The fault in the tree.
         reason: String,
     },
 }

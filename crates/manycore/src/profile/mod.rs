@@ -77,7 +77,7 @@ use std::time::{Duration, Instant};
 /// Pairs of object and line that a slot keeps, at most (profile.F3).
 const KEPT: usize = if SMALL { 4 } else { 4096 };
 
-/// What is waited for: an object, and the line that waits for it.
+/// A waited-for object, and the line that waits for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Of {
     pub(crate) kind: &'static str,
@@ -212,7 +212,7 @@ struct Book {
     labels: Vec<Label>,
     next: u64,
     started: Option<Instant>,
-    /// How long the profile was on, once it is off again.
+    /// Duration for which the profile was on, once it is off again.
     lasted: Duration,
 }
 
@@ -286,7 +286,7 @@ pub fn start() {
     STATE.on.fetch_or(COUNTED, Ordering::Relaxed);
 }
 
-/// Stops counting. What was counted stays until the next [`start`].
+/// Stops counting. The counts stay until the next [`start`].
 ///
 /// See [the module](self) for an example.
 pub fn stop() {
@@ -337,7 +337,7 @@ pub fn read() -> Profile {
 }
 
 /// Gives the object a name in reports, as long as the returned value is kept. (For objects that
-/// live for ever, [`std::mem::forget`] it.)
+/// live forever, [`std::mem::forget`] it.)
 ///
 /// Whatever lies within the object counts as the object, so a struct with several locks can have
 /// one name. What the object keeps on the heap is listed separately.
@@ -417,7 +417,7 @@ fn count_operations(kind: &'static str, address: usize, updates: u64, reads: u64
 }
 
 fn count(key: Key, add: impl FnOnce(&mut Counts)) {
-    // A thread whose locals are gone counts with the first slot.
+    // A thread without locals (they are gone) counts with the first slot.
     let slot = percpu::own_slot().map_or(0, percpu::Slot::index);
     at_fork();
     held(&STATE.cells.get_or_init(slot).0).add(key, add);

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::panic::Location;
 use std::time::Instant;
 
-/// What an object did.
+/// A change that an object made.
 ///
 /// See [`observe`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,7 +31,7 @@ pub enum What {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Happening {
-    /// What the object did.
+    /// The change that the object made.
     pub what: What,
     /// The object's type.
     pub kind: &'static str,

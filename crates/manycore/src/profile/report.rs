@@ -7,7 +7,7 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
-/// What a program's threads waited for: see [`read`](super::read).
+/// The waits of a program's threads: see [`read`](super::read).
 ///
 /// See [the module](super) for an example.
 #[doc(alias = "contention")]
@@ -31,7 +31,7 @@ pub struct HotObject {
     pub kind: &'static str,
     /// Address of the object; for an object with a name, its beginning.
     pub address: usize,
-    /// How often a thread found it taken and waited.
+    /// How often a thread found the object taken and waited.
     pub waits: u64,
     /// The time that they waited, all together.
     pub time: Duration,

@@ -12,7 +12,7 @@ pub(super) const ON: bool = cfg!(all(debug_assertions, not(manycore_loom)));
 /// Enough bits for the smallest blocks. Chunks for larger blocks have fewer of them.
 const WORDS: usize = if ON { CHUNK_BYTES / 8 / 64 } else { 0 };
 
-/// What a free block is filled with, but for its links.
+/// The byte that fills a free block, except its links.
 const POISON: u8 = 0xd5;
 
 /// Which blocks of a chunk are in use.

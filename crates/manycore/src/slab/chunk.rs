@@ -45,7 +45,7 @@ pub(super) struct Chunk<H> {
     pub(super) check: Check,
 }
 
-/// What the owner keeps in a chunk.
+/// The owner's data in a chunk.
 #[repr(align(128))]
 pub(super) struct Own<H> {
     /// Blocks that were taken and came back.

@@ -149,7 +149,7 @@ mod slabs {
                 true
             }
 
-            /// Trims the slabs of a slot whose thread ends.
+            /// Trims the slabs of a slot when its thread ends.
             pub(crate) fn trim_before_exit(slot: Slot) {
                 $($slab.trim_before_exit(slot);)*
             }

@@ -1,4 +1,4 @@
-//! How the memory of a slab is divided: chunks, and blocks of one size in them.
+//! The division of a slab's memory: chunks, and blocks of one size in them.
 
 use crate::config::SMALL;
 
@@ -18,7 +18,7 @@ pub(super) const SIZE_MAX: usize = 64 << 10;
 /// The strictest alignment.
 pub(super) const ALIGN_MAX: usize = 4096;
 
-/// How the memory for one type is divided. A constant of the type.
+/// The division of the memory for a type. A constant of the type.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChunkLayout {
     /// Bytes from one block to the next.

@@ -165,7 +165,7 @@ impl<T> Slab<T> {
     }
 
     /// Returns memory for a `T`, without a `T` in it. For callers that free by [`Slab::free_raw`].
-    /// What is not freed is freed with the slab.
+    /// Memory that is not freed goes with the slab.
     #[inline]
     pub fn alloc_raw(&self) -> NonNull<T> {
         // SAFETY: the heap is that of the calling thread's slot (slab.B1).
@@ -244,8 +244,8 @@ impl<T> Slab<T> {
         });
     }
 
-    /// Same as [`trim`](Self::trim) for a slot whose thread ends; keeps an empty chunk for the next
-    /// owner.
+    /// Same as [`trim`](Self::trim) for a slot when its thread ends; keeps an empty chunk for the
+    /// next owner.
     #[cfg(not(any(manycore_loom, manycore_shuttle, miri, manycore_sanitized)))]
     pub(crate) fn trim_before_exit(&self, slot: Slot) {
         if let Some(heap) = self.heaps.get(slot.index()) {

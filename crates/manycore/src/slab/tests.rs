@@ -1,5 +1,5 @@
-//! What can be seen only from inside: how memory is divided, what is kept, and the checks of debug
-//! builds.
+//! Tests that need a view from inside: the division of memory, the memory kept, and the checks of
+//! debug builds.
 
 use super::chunk::HEADER_BYTES;
 use super::heap::{EMPTIES_MIN, Heap, PARCEL_BLOCKS};

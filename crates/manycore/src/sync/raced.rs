@@ -1,7 +1,7 @@
 //! A value that is made at first use, by several threads at once if they come together.
 //!
 //! Not a `OnceLock`: there a thread waits for the thread that makes the value, and the child of a
-//! `fork` waits for ever if it does not have that thread. Here each thread makes a value, and the
+//! `fork` waits forever if it does not have that thread. Here each thread makes a value, and the
 //! first that is published stays.
 
 use super::unmodelled::{AtomicPtr, Ordering};

@@ -164,7 +164,7 @@ impl<U: Clone> Plan<U> {
     }
 
     /// "A is done, a flag, then B by another thread." Only later threads wait for earlier ones, so
-    /// no thread waits for ever.
+    /// no thread waits forever.
     fn add_handover<P: Script<Update = U>>(&mut self, script: &mut P, rng: &mut Rng) {
         let later = 1 + rng.below(self.threads.len() - 1);
         let earlier = rng.below(later);

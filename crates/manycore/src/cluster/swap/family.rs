@@ -1,7 +1,7 @@
 //! The contract between implementations of one interface.
 
-/// Implementations that can replace each other in a [`Swappable`](super::Swappable): an interface
-/// whose implementations agree on what is transferred from one to the next.
+/// Implementations that can replace each other in a [`Swappable`](super::Swappable): an interface,
+/// with implementations that agree on what is transferred from one to the next.
 ///
 /// Usually it is a supertrait of the interface, and so each implementation implements it; `dyn
 /// Interface` is the family then. All agree on [`Part`](Self::Part), so no exchange fails for lack
@@ -51,7 +51,7 @@
     note = "declare the interface with `manycore::family!`, which implements it for `dyn Trait`"
 )]
 pub trait Family: Send + Sync + 'static {
-    /// What is transferred from one implementation to the next, in one or several pieces. Several
+    /// The state transferred from one implementation to the next, in one or several pieces. Several
     /// threads may move pieces between the same two implementations at once.
     type Part;
 

@@ -1,6 +1,6 @@
 //! Updates that came while the object was closed, in the order of their arrival.
 //!
-//! Owns: the queue, and the turn: a mutex whose holder applies the queue. Laws:
+//! Owns: the queue, and the turn: a mutex. Its holder applies the queue. Laws:
 //! - swap.W4 The object opens under the queue's lock, with the queue empty. An update is queued
 //!   under that lock, after a look that found the object closed. So every update is applied before
 //!   the object opens, or runs when it is open.

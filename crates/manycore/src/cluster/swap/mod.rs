@@ -56,7 +56,7 @@ const CLOSED: usize = 1;
 /// The target of calls: the implementation, or the outermost of its wrappers.
 struct Top<F: ?Sized>(Arc<F>);
 
-/// An object whose implementation can be exchanged while threads call it.
+/// An object that can exchange its implementation while threads call it.
 ///
 /// What for: an object that begins simple and becomes distributed when many threads use it, or the
 /// other way round. A service whose new version takes over from the old one. Watching the calls of

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Makes a wrapper around the implementation it is given.
 type Wrap<F> = Box<dyn Fn(Arc<F>) -> Arc<F> + Send + Sync>;
 
-/// What a claim protects: the implementation, and the wrappers around it.
+/// The parts that a claim protects: the implementation, and the wrappers around it.
 pub(super) struct Held<F: ?Sized> {
     base: Arc<F>,
     /// From the inside out.

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// How often one charge asks a user that gives all that it is asked for, while others get it. Many
-/// times, because each time another charge has succeeded. Not for ever, because the user may lie.
+/// times, because each time another charge has succeeded. Not forever, because the user may lie.
 const REQUESTS: u32 = 64;
 /// Pauses of a charge that waits for calls in other threads: about five seconds in all, because a
 /// call may write to a slow disk.

@@ -1,4 +1,4 @@
-//! What the levels of a budget owe each other. Everything here runs under the tree's lock; only
+//! The debts between the levels of a budget. Everything here runs under the tree's lock; only
 //! stocks change without it.
 //!
 //! A level that cannot cover a request asks its parent. The parent may take what is idle in its
@@ -9,10 +9,10 @@ use super::{Local, Stock};
 use crate::sync::Ordering;
 use std::sync::Arc;
 
-/// Where credits are missing, and how many.
+/// The level where credits are missing, and how many.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Short {
-    /// The level whose limit is in the way.
+    /// The level with the limit that blocks the request.
     pub(super) level: usize,
     missing: u64,
 }
@@ -91,7 +91,7 @@ impl Tree {
         number
     }
 
-    /// Closes a level, and gives everything idle back to the parent. What is charged stays charged
+    /// Closes a level, and gives everything idle back to the parent. Charged credits stay charged
     /// there.
     pub(super) fn close(&mut self, number: usize) {
         self.reclaim(number, u64::MAX);

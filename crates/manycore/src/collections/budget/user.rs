@@ -89,7 +89,7 @@ impl User {
     }
 }
 
-/// What a user has to give. Users of a greater rank are asked first.
+/// A user's rank, by how much it has to give. Users of a greater rank are asked first.
 #[derive(Clone, Copy)]
 pub(super) struct Rank {
     is_beyond: bool,

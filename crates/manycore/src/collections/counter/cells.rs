@@ -52,7 +52,7 @@ const OPEN: u32 = 0;
 const FOLDING: u32 = 1;
 const EVICTED: u32 = 2;
 
-/// Slots whose rows are one load away.
+/// Slots that reach their rows by one load.
 const FIRST: usize = config::FIRST_SLOTS;
 /// Words in a pair of cache lines.
 const LINE: usize = config::CACHE_LINE_BYTES / size_of::<u64>();
@@ -89,7 +89,7 @@ pub(super) struct Cells {
     reads: Lines<Reads>,
 }
 
-/// What the policy knows of reads. On its own lines, because all adds load the lines of the cells.
+/// Counts of reads, for the policy. On its own lines, because all adds load the lines of the cells.
 struct Reads {
     /// A [`Streak`]: the reads in a row that found the total changed by too little.
     idle: AtomicU32,
@@ -443,7 +443,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
     /// Enters the cells of `seen`, which is open, as an updater.
     #[inline(always)]
     fn enter_straight(self, slot: BiasedSlot, seen: Word) -> Option<promotion::Inside<Cells>> {
-        // Where a slot is biased, all cells are (percpu.B1), so the word has no other bits.
+        // If a slot is biased, all cells are (percpu.B1), so the word has no other bits.
         let cells: *mut Cells = seen.state_of_plain_biased();
         let is_current = || self.hot.load() == seen;
         // SAFETY: counter.N3 - `seen` is this group's word, and led to these cells, which are freed

@@ -1,4 +1,4 @@
-//! A distribution of values: counts in buckets whose width grows with the value.
+//! A distribution of values: counts in buckets that grow wider with the value.
 //!
 //! Owns: the buckets. Below [`EXACT`] a bucket is one value. Above, each doubling of the value has
 //! [`STEPS`] buckets, so a bucket is at most 1/[`STEPS`] as wide as its values. The counts and the
@@ -187,7 +187,7 @@ impl Drop for Histogram {
     }
 }
 
-/// What a [`Histogram`] had counted at some time. It does not change with the histogram, and can be
+/// The counts of a [`Histogram`] at some time. It does not change with the histogram, and can be
 /// merged with others.
 ///
 /// ```

@@ -1,5 +1,5 @@
-//! What a thread remembers of counters. Of cold counters: whether other threads add to them, and
-//! whether this thread reads them. Of a hot counter: that it is in use.
+//! A thread's memory of counters. For cold counters: whether other threads add to them, and whether
+//! this thread reads them. For a hot counter: that it is in use.
 
 use crate::config::READS_UNNOTED;
 use crate::policy::Streak;
@@ -18,7 +18,7 @@ sync::thread_local! {
     };
 }
 
-/// What a thread has seen of counters. The numbers are addresses of the counters' words, only to
+/// A thread's observations of counters. The numbers are addresses of the counters' words, only to
 /// compare.
 pub(super) struct Recent {
     /// Adds of this thread that came just after another thread's, since it last promoted a counter.

@@ -1,4 +1,4 @@
-//! What is in a table, and in which form it is: counted and cloned in one part after the other.
+//! A table's content and form, counted and cloned from one part after the other.
 
 use super::distribution::DHashStats;
 use super::element::LocalElement;

@@ -1,4 +1,4 @@
-//! A hash table whose elements have a shared part, and a local part in each place that uses them.
+//! A hash table of elements with a shared part, and a local part in each place that uses them.
 //!
 //! Owns: [`DHash`]. The master table is in the root of a [`Clustered`] object; each representative
 //! has a local table.
@@ -41,8 +41,8 @@
 //!   is its [`Tag`]: its parts are matched, shared, folded and removed by the tag. So a key with an
 //!   inconsistent `Hash`, `Eq`, `Borrow` or `Clone` finds a wrong element or none, but never mixes
 //!   up the parts of two elements.
-//! - dhash.M10 What leaves is dropped before the answer is made: a destructor that panics would
-//!   leak an answer that waits to be returned.
+//! - dhash.M10 A removed element is dropped before the answer is made: a destructor that panics
+//!   would leak an answer that waits to be returned.
 //!
 //! Source: K42's DHash, section 4.3 and figure 11 of the paper. There a hit counts itself into its
 //! table, so that the table is not resized under it, and then locks the element. Here the lock of
@@ -207,8 +207,8 @@ where
     }
 }
 
-/// A hash table for elements that all threads use and of which each thread keeps its own part:
-/// hits, dirty bits, borrowed references, statistics by key.
+/// A hash table for elements that all threads use, with a part of each element per thread: hits,
+/// dirty bits, borrowed references, statistics by key.
 ///
 /// All threads agree on the *shared part* of an element. An element has one or more *local parts*,
 /// and each begins as `Local::default()`.

@@ -1,4 +1,4 @@
-//! A queue as two halves, each of which notices that the other is gone.
+//! A queue as two halves. Each half notices when the other is gone.
 //!
 //! Owns: [`Sender`] and [`Receiver`] (law event_queue.Q8 of the parent module).
 
@@ -64,7 +64,7 @@ impl<E: Send + 'static> EventQueue<E> {
     }
 }
 
-/// What all senders of a queue share. Dropping it, with the last sender, closes the queue.
+/// State that all senders of a queue share. Dropping it, with the last sender, closes the queue.
 struct Senders<E: Send + 'static>(Arc<EventQueue<E>>);
 
 impl<E: Send + 'static> Drop for Senders<E> {

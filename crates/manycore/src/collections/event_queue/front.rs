@@ -155,7 +155,7 @@ fn rest_after(events: usize, took: Duration) -> Duration {
     (took * events.clamp(1, REST) as u32).min(REST_MOST)
 }
 
-/// What a receiver saw when it took some events.
+/// A receiver's observations when it took some events.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Batch {
     pub(super) events: usize,
@@ -167,7 +167,7 @@ pub(super) struct Batch {
     pub(super) single_merges: Streak,
 }
 
-/// What the receiver should do next.
+/// The receiver's next task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Advice {
     #[default]
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(nth_advice(&mut tuning, hot, BATCHES / 2), Advice::Keep);
         let stamped = Batch { has_stamps: true, ..hot };
         assert_eq!(tuning.advise(stamped, || 0), Advice::Rest);
-        // What a trial or contention has given stays.
+        // Logs given by a trial or by contention stay.
         assert_eq!(nth_advice(&mut tuning, stamped, 8), Advice::Keep);
     }
 

@@ -1,4 +1,4 @@
-//! What senders and receivers tell each other besides events.
+//! Signals between senders and receivers besides events.
 //!
 //! Owns: the flags that a send reads, the lists of waiters, and the order of events. The laws are
 //! in the parent module (Q numbers).
@@ -36,7 +36,7 @@ const FORGETTING: usize = 2;
 /// Greater than every key of a sole sender, less than every stamp.
 const STAMPED: u64 = 1 << 63;
 
-/// What every send reads and nearly none writes.
+/// Fields that every send reads and nearly no send writes.
 #[derive(Debug)]
 struct Flags {
     state: AtomicU32,

@@ -74,7 +74,7 @@ pub(super) struct Tree<K, P> {
     panics: Panics,
 }
 
-/// What a removal takes out. The keys are dropped once the tree is in order.
+/// The parts that a removal takes out. The keys are dropped once the tree is in order.
 struct Removed<K, P> {
     interval: Option<Interval<K, P>>,
     keys: Vec<K>,
@@ -118,7 +118,7 @@ impl<K, P> Below<K, P> {
         }
     }
 
-    /// Returns the most that one child may hold.
+    /// Returns the most entries that a child may hold.
     fn room(&self) -> usize {
         match self {
             Self::Leaves(_) => LEAF,

@@ -30,13 +30,13 @@ pub(in crate::collections) struct FewMembers<T: Send + Sync + 'static, S: Store<
     forms: Promotable<Few<T, S>>,
 }
 
-/// What a [`FewMembers`] requires of its structure.
+/// Requirements of a [`FewMembers`] on its structure.
 pub(in crate::collections) trait Store<T>: MemberStore<T> + Default {
     /// Returns true if the structure runs user code when it is told of `untold` members, and then
     /// looked at.
     fn runs_users_code(&self, untold: usize) -> bool;
 
-    /// What the owner keeps beside the pool.
+    /// Data that the owner keeps beside the pool.
     type Beside: Default;
 }
 
@@ -56,7 +56,7 @@ struct Few<T, S> {
     queue: Queue,
 }
 
-/// What is left to do, without the lock, for a member that has gone.
+/// The work left, without the lock, for a member that has gone.
 enum Gone<T> {
     /// Nothing: the structure must be told first.
     Untold,

@@ -1,11 +1,11 @@
-//! What all threads share of a pool: idle objects beyond the shelves, the count, and the queue of
-//! waiters.
+//! The part of a pool that all threads share: idle objects beyond the shelves, the count, and the
+//! queue of waiters.
 
 use crate::sync::thread;
 use std::collections::VecDeque;
 use std::task::Waker;
 
-/// How to wake a thread or task that waits for an object.
+/// A way to wake a thread or task that waits for an object.
 pub(super) enum Wakeup {
     Thread(thread::Thread),
     Task(Waker),
@@ -21,7 +21,7 @@ impl Wakeup {
     }
 }
 
-/// What a caller gets.
+/// The result for a caller.
 pub(super) enum Found<T> {
     Idle(T),
     /// The right to create an object, which is counted as created already.
@@ -36,7 +36,7 @@ pub(super) struct Back<T> {
     pub(super) turns: usize,
     /// Waiters with their tickets, in the order in which they came (object_pool.P6).
     waiters: VecDeque<(u64, Wakeup)>,
-    /// What was handed to waiters that have left the queue and not fetched it yet.
+    /// Objects handed to waiters that have left the queue, but have not fetched them yet.
     handed: Vec<(u64, Found<T>)>,
     tickets: u64,
 }

@@ -15,7 +15,7 @@ impl<T: Send + 'static> ObjectPool<T> {
     /// Borrows an object, waiting for one if the pool is at its bound and all are lent. Waiters are
     /// served in the order in which they came.
     ///
-    /// It waits for ever if no object is given back: if the calling thread has them all, or the
+    /// It waits forever if no object is given back: if the calling thread has them all, or the
     /// bound is zero. A task uses [`get_async`](Self::get_async).
     #[doc(alias = "acquire")]
     pub fn get(&self) -> Pooled<'_, T> {

@@ -104,7 +104,7 @@ struct Uses {
     dirty: bool,
     /// Whether the page was used since the last look for a victim.
     used: bool,
-    /// Token of the thread whose write-back is under way; zero if there is none.
+    /// Token of the thread that is writing the page back; zero if there is none.
     writing: usize,
 }
 
@@ -184,7 +184,7 @@ impl Uses {
 /// - Errors: the store's, and [`PinError::Full`] if all pages are in use: pinned, being loaded,
 ///   written back or dropped. While fewer than `pages_max` pages are in use, no pin fails with it.
 /// - Panics: if the store does, or a key's `Hash`, `Eq`, `Clone` or `Drop`. The page is as before,
-///   and no thread waits for ever. Also if a load pins the page that it loads, or a write-back
+///   and no thread waits forever. Also if a load pins the page that it loads, or a write-back
 ///   flushes the cache. If loads pin each other's pages in a cycle, the thread that closes the
 ///   cycle panics.
 /// - Keys whose `Hash`, `Eq` or `Clone` contradict themselves (a NaN with an `Eq`) may get a page
@@ -277,7 +277,7 @@ impl<T: PageStore, S: Send + Sync + 'static> fmt::Debug for PageCache<T, S> {
 
 /// A pinned page of a [`PageCache`]. Dropping this unpins the page; any thread may.
 ///
-/// If it is forgotten, its page stays in the cache for ever; nothing else happens.
+/// If it is forgotten, its page stays in the cache forever; nothing else happens.
 ///
 /// See [`PageCache`] for an example.
 #[must_use = "the page may go at once"]

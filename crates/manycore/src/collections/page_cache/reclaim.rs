@@ -8,7 +8,7 @@ use crate::sync::{Backoff, Ordering, seeded_bug};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// What a step that saw the whole page found.
+/// The state that a step found when it saw the whole page.
 enum Found<F> {
     /// Pinned, loading, being written, or used since the last look.
     InUse,

@@ -51,7 +51,7 @@ impl<K, P> Array<K, P> {
 /// A frame that another frame has replaced.
 type Old<K, P> = Option<Arc<Frame<K, P>>>;
 
-/// The pages that one view wrote between two forks, with those of layers that were joined with it.
+/// The pages that a view wrote between two forks, and the pages of layers joined with it.
 pub(super) struct Layer<K, P> {
     /// The newest array; null before the first frame.
     array: AtomicPtr<Array<K, P>>,
@@ -73,7 +73,7 @@ unsafe impl<K: Send + Sync, P: Send + Sync> Sync for Layer<K, P> {}
 unsafe impl<K: Send + Sync, P: Send + Sync> Send for Layer<K, P> {}
 
 impl<K, P> Layer<K, P> {
-    /// Makes an empty layer that one view has.
+    /// Makes an empty layer that belongs to a single view.
     pub(super) fn new(frozen: bool) -> Self {
         Self {
             array: AtomicPtr::new(ptr::null_mut()),
@@ -277,7 +277,7 @@ impl<K, P> Layer<K, P> {
         self.take(older, false, drop);
     }
 
-    /// Takes in the frames of a layer above, whose pages replace those of this layer.
+    /// Takes in the frames of a layer above; its pages replace those of this layer.
     pub(super) fn take_from_above(&self, younger: &Self, section: &Section<'_>)
     where
         K: Eq + Send + Sync,

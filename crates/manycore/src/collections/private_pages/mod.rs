@@ -77,7 +77,7 @@ use std::sync::Arc;
 
 type FrameOf<T> = Frame<<T as PageStore>::Key, <T as PageStore>::Page>;
 
-/// What all views share that were forked from the same view.
+/// State shared by all views that were forked from the same view.
 struct Family<T: PageStore, S: BuildHasher + Send + Sync + 'static> {
     cache: Arc<PageCache<T, S>>,
     tally: Arc<Tally>,
@@ -166,7 +166,7 @@ struct Family<T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 ///   logarithmic (10 for a million pages).
 /// - Errors: those of [`PageCache::pin`], and [`PinError::Full`] at the limit.
 /// - Panics: if the store, the page's `Clone`, the key's `Hash`, `Eq` or `Clone` or a closure does.
-///   Then nothing is lost and no thread waits for ever. What a closure did to a page before it
+///   Then nothing is lost and no thread waits forever. What a closure did to a page before it
 ///   panicked stays. Also if a closure reads or writes the page that it is writing, in this view or
 ///   one forked since. If closures use each other's pages in a cycle (deadlock), the thread that
 ///   closes the cycle panics.

@@ -40,7 +40,7 @@ impl<T> Arrival<T> {
     }
 }
 
-/// What is left to do for an entry that has gone.
+/// The work left for an entry that has gone.
 enum Rest {
     /// Nothing: the node waits for a merge, or was kept without a value that needs to be dropped.
     Nothing,

@@ -1,4 +1,4 @@
-//! What is registered, and the kind of log that entries come and go through.
+//! A registered entry, and the kind of log through which entries come and go.
 //!
 //! Owns: the way of a [`Node`] from log to list and out. The laws are in the parent module (R
 //! numbers).

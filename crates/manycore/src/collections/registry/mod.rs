@@ -140,7 +140,7 @@ struct Anchor<T: Send + Sync + 'static>(Arc<Shared<T>>);
 /// Anchors, so that owned entries of different threads count their references on different lines.
 type Anchors<T> = [Line<Raced<Arc<Anchor<T>>, ()>>; ANCHORS];
 
-/// Threads whose slots differ by this share an anchor.
+/// Threads share an anchor if their slots differ by this number.
 const ANCHORS: usize = 64;
 
 impl<T: Send + Sync + 'static> Logged<T> {
@@ -287,8 +287,8 @@ impl<T: Send + Sync + 'static> Registry<T> {
     /// alive, and may outlive this handle. The registry cannot be walked then, but values are kept
     /// and dropped properly.
     ///
-    /// Costs two more read-modify-writes for each entry, on a line that threads whose slots differ
-    /// by 64 share.
+    /// Costs two more read-modify-writes for each entry, on a line that is shared by threads with
+    /// slots 64 apart.
     #[inline]
     pub fn register_owned(&self, value: T) -> OwnedEntry<T> {
         // After its destructors, a thread has no slot.

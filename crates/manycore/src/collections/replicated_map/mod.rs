@@ -1,4 +1,4 @@
-//! A map whose entries are copied to where they are read.
+//! A map that copies its entries to the places that read them.
 //!
 //! Owns: [`ReplicatedMap`]. The master map is in the root of a [`Clustered`] object; each
 //! representative has a cache.
@@ -196,7 +196,7 @@ where
         Self::with_cached_max(placement, hasher, usize::MAX)
     }
 
-    /// Makes an empty map whose caches hold at most `cached_max` entries. In a full cache, an
+    /// Makes an empty map with caches that hold at most `cached_max` entries. In a full cache, an
     /// arbitrary entry makes room for the next.
     #[must_use]
     pub fn with_cached_max(placement: Placement, hasher: S, cached_max: usize) -> Self {

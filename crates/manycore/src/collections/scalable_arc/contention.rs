@@ -24,7 +24,7 @@ sync::thread_local! {
     };
 }
 
-/// What one thread has seen.
+/// A thread's observations.
 struct Seen {
     /// The thread's own mark, once it has dropped a handle.
     mark: Cell<Mark>,

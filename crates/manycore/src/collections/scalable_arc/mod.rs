@@ -1,4 +1,4 @@
-//! A shared reference whose count is distributed.
+//! A shared reference with a distributed count.
 //!
 //! Owns: [`ScalableArc`], [`ScalableWeak`], the value and its memory. The count and its laws,
 //! scalable_arc.A1 to scalable_arc.A8, are in `count`.
@@ -46,10 +46,10 @@ const _: () = assert!(align_of::<Inner<u8>>() > TAG_MASK, "a tag fits into the l
 /// A shared reference to a value, like `std::sync::Arc`, for values whose handles many threads
 /// clone and drop all the time.
 ///
-/// What for: an object of which every request clones and drops a handle, such as a root directory,
-/// a routing table or the configuration. When not: handles that are made once for each thread and
-/// kept (`Arc` is as fast). Nor objects without a long-lived handle, for example messages that are
-/// passed on.
+/// What for: an object that every request refers to by a handle, cloned and dropped, such as a root
+/// directory, a routing table or the configuration. When not: handles that are made once for each
+/// thread and kept (`Arc` is as fast). Nor objects without a long-lived handle, for example
+/// messages that are passed on.
 ///
 /// The value may be a `str` or a slice, made by `From` and `FromIterator`, and a `dyn` value by
 /// [`into_raw`](Self::into_raw).

@@ -265,7 +265,7 @@ impl<T: Send + 'static> TimerQueue<T> {
         Self { timers: FewMembers::new(queue) }
     }
 
-    /// Sets a timer. A timer whose deadline is past fires at the next advance.
+    /// Sets a timer. If its deadline is past, it fires at the next advance.
     #[inline]
     pub fn insert(&self, deadline: u64, value: T) -> Timer<'_, T> {
         let value = UnsafeCell::new(MaybeUninit::new(value));

@@ -33,7 +33,7 @@ const PLACES: usize = (DUE + 1).next_power_of_two();
 pub(super) trait Timed: Copy {
     /// When the timer is to fire. Never changes.
     fn deadline(self) -> u64;
-    /// Where the timer is (timer_queue.V2).
+    /// The timer's place (timer_queue.V2).
     fn place(self) -> usize;
     /// Notes where the timer is.
     fn put(self, place: usize);
@@ -72,7 +72,7 @@ impl<P: Timed> Wheel<P> {
         }
     }
 
-    /// Adds a timer whose deadline has not come.
+    /// Adds a timer with a deadline in the future.
     fn insert_later(&mut self, timer: P) {
         let deadline = timer.deadline();
         let level = ((deadline ^ self.now).ilog2() / BITS) as usize;
@@ -143,7 +143,7 @@ impl<P: Timed> Wheel<P> {
         }
     }
 
-    /// Fires the timers whose deadline has come.
+    /// Fires the timers that are due.
     fn fire_due(&mut self, fire: &mut impl FnMut(P)) {
         let now = self.now;
         self.due.drain(..).for_each(|timer| fire_one(timer, now, fire));
