@@ -102,9 +102,9 @@
 //! section by itself, because the forking thread may hold references that the section protects. The
 //! program closes it with [`abandon_other_threads`](section::Domain::abandon_other_threads).
 //!
-//! Where a lock stays held (of a map's bucket, a cache, a queue, a set, a value with logs), updates
-//! and reads that need the lock wait forever, and `try_read` says that it is busy. Appending to
-//! logs and looking up in maps need no lock.
+//! A lock may stay held: of a map's bucket, a cache, a queue, a set, a value with logs. Then
+//! updates and reads that need the lock wait forever, and `try_read` says that it is busy.
+//! Appending to logs and looking up in maps need no lock.
 //!
 //! A child that goes on to `exec` need not care. A signal handler must not fork, nor a thread whose
 //! thread-local destructors have run. A program can hold its own locks over a fork, as the library

@@ -210,8 +210,8 @@ struct Line(AtomicU64);
 ///   stamp; in Bounded mode, if [`commit_wait`] lay between them. The [module](super::clock)'s laws
 ///   say it exactly.
 /// - Progress: wait-free, except [`commit_wait`] in Bounded mode, which waits a fixed time.
-/// - Cost: one `rdtscp` (about 15 ns on a 2.6 GHz Xeon guest) and no shared cache line; in Counter
-///   mode one `fetch_add` on a shared line (5 ns alone, over 100 ns between many cores).
+/// - Cost: one `rdtscp` (about 15 ns on a 2.6 GHz Xeon guest) and no shared cache line. In Counter
+///   mode, one `fetch_add` on a shared line (5 ns alone, over 100 ns between many cores).
 /// - Memory: 256 bytes and more; a program has one, or one per test.
 ///
 /// Source: [OpLog](crate#sources), section 6.1.
@@ -357,7 +357,7 @@ impl Clock {
         match &self.source {
             Source::Hardware(instruction) => Stamp(instruction.cut()),
             // ORDER: SeqCst. clock.C1 and clock.C2 need AcqRel: a thread that reads a later value
-            // acquires from the release sequence of the earlier increments, so what was before an
+            // acquires from the release sequence of the earlier increments. So what was before an
             // earlier stamp is before a later cut. SeqCst also keeps later loads behind it
             // (clock.C1, the cut).
             Source::Counter => {

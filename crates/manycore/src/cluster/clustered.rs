@@ -171,8 +171,8 @@ impl<R> Drop for Home<R> {
 /// One object to its callers. Inside, a root and a representative for each place from which it is
 /// called.
 ///
-/// What for: an object that all cores use and whose common calls can be answered from data near the
-/// caller: a cache of what the root has, a part of a count, a stock of free items.
+/// What for: an object that all cores use, if its common calls can be answered from data near the
+/// caller. Such data are a cache of the root's content, a part of a count, a stock of free items.
 /// [`ReplicatedMap`](crate::collections::ReplicatedMap) is ready-made. When not: for values that
 /// never change (use an `Arc`), and for objects that one thread uses: distribution costs memory and
 /// makes rare calls more expensive.

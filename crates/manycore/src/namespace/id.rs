@@ -55,9 +55,9 @@ pub(super) fn class_of(len: usize) -> usize {
 /// anywhere and compared, inside sections and outside.
 ///
 /// An id names one node forever. Once that node is removed the id leads nowhere, even if the place
-/// is used again: the id has the place (32 bits), the place's generation (24 bits) and a tag of its
-/// namespace. Ids are not secrets: others can be guessed from one. Their order has no meaning.
-/// `Option<Id>` is as small as `Id`.
+/// is used again. The id consists of the place (32 bits), the place's generation (24 bits) and a
+/// tag of its namespace. Ids are not secrets: others can be guessed from one. Their order has no
+/// meaning. `Option<Id>` is as small as `Id`.
 ///
 /// ```
 /// use manycore::{namespace::{Id, IdSpace}, section};

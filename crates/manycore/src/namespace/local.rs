@@ -54,9 +54,10 @@ pub(super) struct Local {
     is_removing: Cell<bool>,
 }
 
-// SAFETY: everything but the atomics is accessed by the slot's owner alone, one thread at a
-// time, handed over by Release and Acquire (percpu.P2), or by the thread that drops the namespace's
-// state, when no other has it (namespace.N7). The addresses are those of the state's slots.
+// SAFETY: everything but the atomics is accessed by the slot's owner alone, one thread at a time,
+// handed over by Release and Acquire (percpu.P2). The thread that drops the namespace's state
+// accesses it, too, when no other thread has it (namespace.N7). The addresses are those of the
+// state's slots.
 unsafe impl Send for Local {}
 // SAFETY: a shared part gives out `account` and `live`, which are atomic. All else is touched by
 // the slot's owner alone (percpu.P2), or by the state's drop (namespace.N7).

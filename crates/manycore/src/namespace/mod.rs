@@ -40,8 +40,8 @@
 //! period, which is the section's.
 //!
 //! - namespace.N1 A lookup stores nothing. It is one load for the root, one for each level of inner
-//!   nodes (at most two up to 2^22 leaves, and three beyond), one for the slot's word, and one
-//!   comparison, which checks place, generation and namespace at once.
+//!   nodes (at most two up to 2^22 leaves, and three beyond), and one for the slot's word. Then one
+//!   comparison checks place, generation and namespace at once.
 //! - namespace.N2 A node of the trie, once linked, stays until the namespace's state goes; so do
 //!   its slots. An inner node's children are one level lower; leaves are at level zero.
 //! - namespace.N3 The exclusive owner of a slot writes its value before the word becomes an id
@@ -49,8 +49,8 @@
 //! - namespace.N4 The thread that changes the word from the id to dead has removed the node, and no
 //!   other thread has. The slot then goes through the section's limbo. Its value is dropped, and
 //!   its word changed again, only when every section that was open at the removal is over
-//!   (section.S2, section.E1, section.E2 of [`crate::section`]; it is retired with no known birth,
-//!   so that a bounded domain holds it back for every stalled section).
+//!   (section.S2, section.E1, section.E2 of [`crate::section`]). It is retired with no known birth,
+//!   so that a bounded domain holds it back for every stalled section.
 //! - namespace.N5 The generation in the id grows by one at each use of the slot. A slot that has
 //!   had its last generation (2^24 - 1) is never used again. So no id is ever given twice: a
 //!   namespace has 2^32 slots and 2^56 ids. At ten million inserts a second that is 228 years, and
@@ -59,8 +59,8 @@
 //!   [`crate::percpu`] or on a stack, never both. A slot keeps two magazines of each class, some
 //!   more full ones of single ids, and the rest of one chunk. So what comes out of its limbo goes
 //!   into its next inserts. (An insert takes a place straight out of the limbo if the next expired
-//!   node there is of its namespace and has no destructor: section.S13.) What is beyond that goes
-//!   to the stack of its class, a magazine at a time, and is taken from there before the frontier
+//!   node there is of its namespace and has no destructor: section.S13.) Blocks beyond that go to
+//!   the stack of their class, a magazine at a time, and are taken from there before the frontier
 //!   moves. So ids that one thread frees and another inserts go round and do not grow in number.
 //!   The slot's next owner adopts what a thread leaves.
 //! - namespace.N7 Blocks in limbo lead to the state, so it outlives the namespace until they have

@@ -85,8 +85,9 @@ pub(super) struct Pool {
     ones: usize,
 }
 
-// SAFETY: a magazine's blocks are touched by its holder alone (`OwnedMagazine`), and pass from one
-// to the next by the stacks' Release and Acquire; the addresses in them are numbers to this module.
+// SAFETY: a magazine's blocks are touched by its holder alone (`OwnedMagazine`), and pass from
+// holder to holder by the stacks' Release and Acquire. The addresses in them are numbers to this
+// module.
 unsafe impl Send for Pool {}
 // SAFETY: a shared pool gives out atomics, and a magazine's blocks by `with` to its holder alone: a
 // number is in one `OwnedMagazine` or on one stack (namespace.N6).

@@ -14,10 +14,10 @@ use std::ptr::{self, NonNull};
 /// A table of nodes with an [`Id`] for each: what a slab or a file-descriptor table is, for many
 /// threads.
 ///
-/// What for: connections, files, entities, sessions: whatever comes and goes, is named by a number
-/// outside of the program or in other structures, and is looked up often by many threads. When not:
-/// for keys of your own choice (a map), for one thread (a `Vec`), or for few small nodes in a
-/// process short of memory.
+/// What for: objects that come and go, are named by a number outside of the program or in other
+/// structures, and are looked up often by many threads. Examples are connections, files, entities,
+/// sessions. When not: for keys of your own choice (a map), for one thread (a `Vec`), or for few
+/// small nodes in a process short of memory.
 ///
 /// A connection table:
 /// ```
@@ -96,8 +96,8 @@ use std::ptr::{self, NonNull};
 ///   hold, at most 1,024 and at least one.
 /// - Memory of a space: 20 kB for every 32 threads of the process, 16 kB from the second block on,
 ///   blocks, and places that threads keep. It has as many blocks as its largest number of nodes at
-///   one time needed, counting live nodes and those that waited for sections to be over (see
-///   [`Domain`]), and one more for each thread that inserts. Each thread keeps up to 4,096 free
+///   one time needed, and one more for each thread that inserts. That number counts live nodes and
+///   nodes that waited for sections to be over (see [`Domain`]). Each thread keeps up to 4,096 free
 ///   places of no more than half a megabyte in all, for its next inserts. So two live ids of a new
 ///   space cost 80 kB at most, or 30 kB and two places if these are larger.
 /// - Memory of removed nodes: what a node owns is freed with it. Its place is reused for other

@@ -241,9 +241,9 @@ impl<T> State<T> {
             !local.is_some_and(Local::credit)
         };
         if is_over {
-            // SAFETY: namespace.N7 - the block was retired with a debit and not credited, so
-            // `late` counts it, and the state stays until `commit_wait` has taken it off; no
-            // reference to the state is left.
+            // SAFETY: namespace.N7 - the block was retired with a debit and not credited, so `late`
+            // counts it. The state stays until `commit_wait` has taken it off, and no reference to
+            // the state is left.
             unsafe { Self::settle(state.cast_mut(), 1) };
         }
     }

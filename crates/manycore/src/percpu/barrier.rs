@@ -21,10 +21,10 @@
 //! rely on it already: `light` leaves nothing that a fence of the caller could pair with. Then
 //! `heavy` runs on each CPU of the process's set in turn. When it runs on a CPU, the thread that
 //! ran there has been switched out, which is a full fence, as above. So percpu.B1 holds, at the
-//! cost of some microseconds to milliseconds for each CPU. (All threads must be in the same cpuset,
-//! as they are unless a program moves single threads between control groups.) If that is denied
-//! too, percpu.B1 cannot be kept, and the process aborts with a message. New domains use fences
-//! from the first denial on (`is_denied`).
+//! cost of some microseconds to milliseconds for each CPU. (All threads must be in the same cpuset.
+//! They are, unless a program moves single threads between control groups.) If that is denied too,
+//! percpu.B1 cannot be kept, and the process aborts with a message. New domains use fences from the
+//! first denial on (`is_denied`).
 //!
 //! Source: asymmetric fences as in [OpLog](crate#sources)'s per-core locks (section 4.1) and
 //! liburcu.
@@ -170,8 +170,8 @@ mod imp {
 }
 
 /// A model of the kernel's call. `heavy` synchronizes with every thread once, at a word of that
-/// thread's, before or after each of its `light`s: if before, the thread sees what the caller
-/// stored; if after, the caller sees what the thread announced. Two lights order nothing, and
+/// thread's, before or after each of its `light`s. If before, the thread sees what the caller
+/// stored. If after, the caller sees what the thread announced. Two lights order nothing, and
 /// neither does a light with a mere fence, so that loom finds a reader that chose the wrong
 /// barrier.
 #[cfg(manycore_loom)]

@@ -46,9 +46,9 @@ mod imp {
     pub(super) fn cpu() -> Option<usize> {
         let area = area_offset()?;
         let cpu: u32;
-        // SAFETY: the area at this offset from fs is registered for every thread of the process,
-        // and the kernel keeps its first 20 bytes, this field among them, up to date (checked in
-        // `area_offset`).
+        // SAFETY: the area at this offset from fs is registered for every thread of the process
+        // (checked in `area_offset`). The kernel keeps its first 20 bytes, this field among them,
+        // up to date.
         unsafe {
             std::arch::asm!(
                 "mov {cpu:e}, dword ptr fs:[{at}]",

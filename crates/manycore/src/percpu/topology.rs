@@ -15,7 +15,7 @@
 //!   default (a core of its own, the package's cache, node 0), and [`Topology::source`] says what
 //!   the map is based on.
 //! - percpu.M3 A tree costs time and memory for the bytes of its files and the CPUs that are
-//!   online, not for the CPUs that its lists name: a list stays ranges until it is clear which CPUs
+//!   online, not for the CPUs that its lists name. A list stays ranges until it is clear which CPUs
 //!   are needed. At most 1 MiB of a file is read.
 
 use std::collections::{BTreeMap, BTreeSet};

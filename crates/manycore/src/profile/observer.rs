@@ -70,9 +70,9 @@ thread_local! {
 /// assert_eq!(PROMOTED.load(Relaxed), 1);
 /// ```
 ///
-/// The observer must be short, must not block, and must not use the library's objects: it runs in
-/// the thread that waited or changed the object, which may hold a lock of the object. If it panics,
-/// the panic ends there (profile.F5).
+/// The observer must be short, must not block, and must not use the library's objects. It runs in
+/// the thread that waited or changed the object, and this thread may hold a lock of the object. If
+/// it panics, the panic ends there (profile.F5).
 ///
 /// Cost: two reads of the clock and the observer, for a thread that waits anyway; see
 /// [`start`](super::start). Operations that do not wait cost what they always do.

@@ -10,9 +10,9 @@ use std::ptr::NonNull;
 /// An object in a [`Slab`]: what `Box` is for the heap. Dropping it drops the object and frees its
 /// memory, on any thread.
 ///
-/// Two threads of an EPYC (a virtual machine) that each allocate and free an object of 64 bytes
-/// take 13 ns for the pair; 11 by [`Slab::alloc_raw`], and 16 by the C library's `malloc`. If
-/// another thread frees the object, it is 29, 27 and 117 ns (`manycore bench slab`).
+/// On two threads of an EPYC (a virtual machine), an allocation and a free of an object of 64 bytes
+/// take 13 ns together. With [`Slab::alloc_raw`] they take 11 ns, and with the C library's `malloc`
+/// 16. If another thread frees the object, it is 29, 27 and 117 ns (`manycore bench slab`).
 ///
 /// ```
 /// use manycore::slab::Slab;

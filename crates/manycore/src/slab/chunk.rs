@@ -201,8 +201,8 @@ impl<H> Chunk<H> {
             return;
         }
         // SAFETY: slab.B2 - the caller promises a block of its own, in a live chunk of this layout
-        // (# Safety), whose bytes behind the links were filled when it was freed or carved. The
-        // bits are atomic.
+        // (# Safety). The block's bytes behind the links were filled when it was freed or carved.
+        // The bits are atomic.
         unsafe {
             let index = Self::index_of(block, layout);
             let rest = std::slice::from_raw_parts(block.add(1).cast(), layout.rest());

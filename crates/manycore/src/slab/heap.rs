@@ -360,8 +360,8 @@ impl Heap {
     /// The slab is not used any more.
     pub(super) unsafe fn destroy(&self, layout: ChunkLayout) {
         self.local.with_mut(|local| {
-            // SAFETY: the caller promises that the slab is not used any more (# Safety): no thread
-            // is in a heap or has a block, and no list of this heap is looked at again.
+            // SAFETY: the caller promises that the slab is not used any more (# Safety). So no
+            // thread is in a heap or has a block, and no list of this heap is looked at again.
             unsafe {
                 (*local).reserve.give_back();
                 let mut chunk = (*local).all;

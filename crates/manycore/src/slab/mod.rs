@@ -100,7 +100,7 @@ use std::ptr::{self, NonNull};
 ///
 /// - *Cost*: allocation and free on one thread are some plain loads and stores each, together a few
 ///   nanoseconds. A free on another thread adds one atomic instruction for 32 objects. Now and then
-///   an operation does more: it moves 32 KiB of objects to or from their chunks, or fetches a chunk
+///   an operation does more. It moves 32 KiB of objects to or from their chunks, or fetches a chunk
 ///   from the system (a system call, then a page fault for each page used).
 /// - *Progress*: no lock. A free never waits, and an allocation waits only for the system.
 /// - *Memory, chunks*: chunks of 64 KiB (for large objects, of a power of two above twelve
@@ -188,8 +188,8 @@ impl<T> Slab<T> {
             // an object of this slab that is not used any more (# Safety).
             Some(heap) => unsafe { heap.push(block, Self::LAYOUT) },
             // SAFETY: slab.B1 - `with_heap` gives the heap of a slot that is this thread's for the
-            // call; the caller promises an object of this slab that is not used any more
-            // (# Safety).
+            // call. The caller promises an object of this slab that is not used any more (#
+            // Safety).
             None => self.with_heap(|heap| unsafe { heap.push(block, Self::LAYOUT) }),
         }
     }

@@ -3,8 +3,8 @@
 //! Owns: [`seeded_bug!`]. Each bug stands beside the law that it breaks, with a comment `// BUG:
 //! ...` that says what it does. A test that passes with its bug in place tests nothing. So loom
 //! models, shuttle histories and histories of real threads run once without a bug, and once with
-//! each bug that they claim to catch, each time in a separate process: a planted bug may do
-//! anything, even crash. `tests/tree` checks that each bug has a test that must catch it.
+//! each bug that they claim to catch. Each run is in a separate process, because a planted bug may
+//! do anything, even crash. `tests/tree` checks that each bug has a test that must catch it.
 
 /// Returns true if the bug with this name is planted: the environment variable
 /// `MANYCORE_SEEDED_BUG` holds the name. A constant `false` in ordinary builds.

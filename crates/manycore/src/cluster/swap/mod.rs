@@ -100,10 +100,10 @@ struct Top<F: ?Sized>(Arc<F>);
 ///   linearizable, so is the object.
 /// - Progress: a call is wait-free unless a swap is under way. A swap waits for the calls under
 ///   way, so a call must not wait for a thread that may be waiting to call the same object.
-/// - Cost of a call: some 2 to 4 ns more than through a `dyn` reference: two thread-locals, two
-///   stores to a line of its own, three loads (one locked instruction more if the kernel has no
-///   `membarrier`). No shared line is written. A call more than 16 deep inside of others is counted
-///   in the object, with two locked instructions.
+/// - Cost of a call: some 2 to 4 ns more than through a `dyn` reference. This is two thread-locals,
+///   two stores to a line of its own, and three loads (one locked instruction more if the kernel
+///   has no `membarrier`). No shared line is written. A call more than 16 deep inside of others is
+///   counted in the object, with two locked instructions.
 /// - Cost of a swap: a `membarrier`, some microseconds, a look at a line for each thread, the wait
 ///   for the calls under way, and the transfer.
 /// - Memory: 128 bytes and a box of some 300; each thread has 128 bytes for all objects.

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! A read collects all keys twice. If both collects find the same, the read has seen all keys at
-//! one moment and has written nothing: a *scan* (an atomic snapshot by double collect, Afek et al.,
-//! 1993). If changes prevent that, or if the pool may have members, the read makes a *cut* under
-//! the pool's lock.
+//! one moment and has written nothing. This is a *scan*: an atomic snapshot by double collect (Afek
+//! et al., 1993). If changes prevent that, or if the pool may have members, the read makes a *cut*
+//! under the pool's lock.
 //!
 //! Laws:
 //! - **board.B1** A place has one writer at a time: the owner of its slot while the place is free,
@@ -351,7 +351,7 @@ impl Board {
     /// begins. A registration in the pool calls it before it returns, after its full fence.
     #[inline]
     pub(super) fn block(&self) {
-        // ORDER: SeqCst; pairs with the loads in `scan`, and with the fence in `admit`: if the gate
+        // ORDER: SeqCst; pairs with the loads in `scan`, and with the fence in `admit`. If the gate
         // is shut here, a cut that opens it later finds what this thread did before.
         let mut gate = self.gate.load(Ordering::SeqCst);
         while gate & PHASE != SHUT {

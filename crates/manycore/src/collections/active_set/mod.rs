@@ -35,8 +35,8 @@ use std::ptr::NonNull;
 /// When not: if only the size of the set matters, take [`Counter`](super::Counter). Nor with keys
 /// other than integers if the oldest is queried at every registration. If each thread has at most
 /// one member at a time, and a fixed slot for it, an array of padded atomics that the cleaner scans
-/// is faster, because leaving need not be a full fence there. (`manycore bench active-set` measures
-/// both, and a search tree behind a mutex.)
+/// is faster. Leaving need not be a full fence there. (`manycore bench active-set` measures both,
+/// and a search tree behind a mutex.)
 ///
 /// ```
 /// use manycore::collections::ActiveSet;
@@ -265,8 +265,8 @@ fn oldest_of_many<K: Ord + Clone + Send + Sync + 'static>(many: &Many<K, Keys<K>
 #[cold]
 fn oldest_at_a_cut<K: Ord + Clone + Send + Sync + 'static>(many: &Many<K, Keys<K>>) -> Option<u64> {
     let Many { pool, beside: board } = many;
-    // A change that returned before this call, and that a cut has missed, has passed a full fence
-    // since, so this is larger than that cut's number (ldu.U6): its result is not taken.
+    // If a cut missed a change that returned before this call, a full fence has passed since. So
+    // this is larger than that cut's number (ldu.U6), and the cut's result is not taken.
     let epoch = pool.epoch();
     let make = |keys: &mut Keys<K>, cut: u64| {
         let mut oldest = keys.first().and_then(|key| to_word(&key));

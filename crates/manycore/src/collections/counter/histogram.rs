@@ -80,9 +80,9 @@ fn middle_of(bucket: usize) -> u64 {
 ///   hot by itself. The first value of a group of buckets allocates.
 /// - Cost of a snapshot: while cold the buckets that have counted, below a microsecond; while hot
 ///   1920 sums, some tens of microseconds and more with many threads.
-/// - Memory: 128 bytes, and where values were recorded 128 for each four doublings and 64 for each
-///   quarter of a doubling: some 800 with ten values within a factor of four, 17 KiB if all buckets
-///   have counted. While hot 15 KiB more, and as much for each thread that records.
+/// - Memory: 128 bytes. Where values were recorded, 128 more for each four doublings and 64 for
+///   each quarter of a doubling. So some 800 with ten values within a factor of four, and 17 KiB if
+///   all buckets have counted. While hot 15 KiB more, and as much for each thread that records.
 /// - Source: G. Tene's HdrHistogram.
 pub struct Histogram {
     values: Buckets,

@@ -181,9 +181,9 @@ impl Drop for Counter {
 /// An array of counters that are counted, promoted and read together: histograms, per-status
 /// counts.
 ///
-/// Like an array of [`Counter`]s, but one promotion serves all of them, and while hot a thread's
-/// counts are adjacent on its own lines (so a histogram of 16 cells costs a thread 128 bytes, not 2
-/// KiB). For values of a wide range, such as latencies, there is [`Histogram`].
+/// Like an array of [`Counter`]s, but one promotion serves all of them. While hot, a thread's
+/// counts are adjacent on its own lines, so a histogram of 16 cells costs a thread 128 bytes, not 2
+/// KiB. For values of a wide range, such as latencies, there is [`Histogram`].
 ///
 /// Two threads of an EPYC count 296 million values a second in 64 buckets, with an array of atomics
 /// 98, with padded ones 236. With a sum at every 100 values it is 98, 88 and 174 (`manycore bench

@@ -22,10 +22,10 @@
 //! - dhash.M2 A thread adds to the master table, marks a place and adds to a local table under the
 //!   lock of the master's shard. A local table changes under its own lock inside of that
 //!   (cluster.H5). A hit takes the local lock alone.
-//! - dhash.M3 A call about a whole element (a change of its shared part, a gathering, a removal)
-//!   holds the lock of the master's shard and those of all local tables that have the element, at
-//!   the same time. It takes the local locks in the order of the places. So the call happens at one
-//!   moment: no part changes between the look at the parts and the action on them.
+//! - dhash.M3 A call about a whole element is a change of its shared part, a gathering or a
+//!   removal. It holds the lock of the master's shard and those of all local tables that have the
+//!   element, at the same time. It takes the local locks in the order of the places. So the call
+//!   happens at one moment: no part changes between the look at the parts and the action on them.
 //! - dhash.M4 Keys and parts that leave are dropped when no lock is held.
 //! - dhash.M5 Each local table, and each shard of the master, grows and shrinks by itself, under
 //!   its own lock. Hashes are stored, so growing and shrinking run no user code.

@@ -80,8 +80,8 @@ impl Drop for Entered<'_> {
 #[cold]
 fn is_among(mut use_: *const TableUse, table: *const ()) -> bool {
     // SAFETY: each stands on this thread's stack, borrowed by an `Entered` that takes it from the
-    // list when it is dropped: in the order of a stack, because these are locals of this module's
-    // functions.
+    // list when it is dropped. Drops come in the order of a stack, because these are locals of this
+    // module's functions.
     while let Some(found) = unsafe { use_.as_ref() } {
         if ptr::eq(found.table, table) {
             return true;

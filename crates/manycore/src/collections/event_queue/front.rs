@@ -112,7 +112,7 @@ impl<E> Front<E> {
 /// in the longest rest.
 const BATCH_WORTH: usize = 2048;
 /// Events that count for the rest after a smaller batch, at most. The rest is the merge's duration
-/// times its events: senders that send little lose little by a merge, and after a lone event the
+/// times its events. Senders that send little lose little by a merge, and after a lone event the
 /// rest takes no longer than a merge.
 const REST: usize = 16;
 /// The longest rest.

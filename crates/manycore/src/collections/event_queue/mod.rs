@@ -45,21 +45,21 @@
 //!   receiver sets `SLEEPING`, then merges once more, then waits; the sender sends, then looks at
 //!   `SLEEPING`. Each stores and then loads what the other stored, a race that a full fence on both
 //!   sides decides. The sender has no fence when it publishes with plain stores: its event may
-//!   still be in its store buffer when it reads the flag. What decides then is law oplog.D1: a
-//!   merge orders every publication against the later loads of its thread, by a `membarrier` on
-//!   behalf of all threads if senders have no fence. Hence the second merge must come *after* the
+//!   still be in its store buffer when it reads the flag. Then law oplog.D1 decides: a merge orders
+//!   every publication against the later loads of its thread. If senders have no fence, a
+//!   `membarrier` does so on behalf of all threads. Hence the second merge must come *after* the
 //!   flag is set, and must be a whole merge: a look at lengths, or at events merged before, would
 //!   not do. Either the merge finds the event, or the sender sees the flag and wakes all waiters.
-//! - **event_queue.Q5** The bound counts merged events (in the inbox, and taken by a receiver that
-//!   hands them out one by one), events whose merge was left to the receiver, and events in the
-//!   ring. The ring is used only if a whole ring stays below the bound. The merging thread sets
-//!   `FULL` while something is merged, so that a receiver is sure to come; the receiver clears it
-//!   at half the bound. Events in logs come on top: at most one log's bound per sending thread.
+//! - **event_queue.Q5** The bound counts merged events, events left to the receiver to merge, and
+//!   events in the ring. Merged events are in the inbox, or taken by a receiver that hands them out
+//!   one by one. The ring is used only if a whole ring stays below the bound. The merging thread
+//!   sets `FULL` while something is merged, so that a receiver is sure to come; the receiver clears
+//!   it at half the bound. Events in logs come on top: at most one log's bound per sending thread.
 //! - **event_queue.Q6** The list of waiters has one entry for each waiting thread or future, and at
-//!   most 32 wakers of `poll_recv`, whose callers can't be told apart. A waker leaves the list in
-//!   one of three ways: it is woken, its future is dropped or ready, or the same waiter has put a
-//!   later waker in its place. So no wake-up is lost. Wakers are woken and dropped without any
-//!   lock, so they may use the queue. A panic in one keeps no other from being woken.
+//!   most 32 wakers of `poll_recv`, whose callers can't be told apart. A waker leaves the list when
+//!   it is woken, when its future is dropped or ready, or when the same waiter puts a later waker
+//!   in its place. So no wake-up is lost. Wakers are woken and dropped without any lock, so they
+//!   may use the queue. A panic in one keeps no other from being woken.
 //! - **event_queue.Q7** Senders that wait for room, threads and tasks, are in a list only while the
 //!   queue is full and open. Each looks at the state under the waiters' lock before it enters. The
 //!   receiver that clears `FULL`, or the thread that closes, takes the whole list under the same
@@ -142,9 +142,9 @@ use std::marker::PhantomData;
 /// nothing at hand gathers them, which costs some microseconds while senders run.
 ///
 /// The `drain` calls take batches and get more events through, because they leave the senders time:
-/// the next gathering comes after a rest. The rest is as long as the last gathering took for each
-/// event that it brought, at most 16 times and 50 us; 1 us while the queue has no logs. `manycore
-/// bench notify` has figures of both, `--gap` for single events.
+/// the next gathering comes after a rest. The rest is the duration of the last gathering for each
+/// event that it brought, at most 16 times that and 50 us. While the queue has no logs, it is 1 us.
+/// `manycore bench notify` has figures of both, `--gap` for single events.
 ///
 /// - Consistency: linearizable; first in, first out, across all threads.
 /// - Progress: a send waits while a merge takes its log, at the bound, or, while the queue is small
@@ -153,21 +153,21 @@ use std::marker::PhantomData;
 ///   `Mutex<VecDeque>`, and some ten instructions more.
 /// - Cost of a send once the queue has logs: no shared line written, and no lock. The clock is read
 ///   (15 to 25 ns) if more than one thread sends.
-/// - Cost of a merge: one `membarrier` and a cache miss or three for each thread that has sent
-///   since, and some ns per event (a comparison for each doubling of the senders). A receive of an
+/// - Cost of a merge: one `membarrier`, and a cache miss or three for each thread that has sent
+///   since. Also some ns per event (a comparison for each doubling of the senders). A receive of an
 ///   event that was merged already costs an uncontended lock.
 /// - Memory of a small queue: 128 bytes, beside its events, for a queue that one thread uses (and
 ///   250 that queues with the same settings share). When threads meet at its lock, or a thread
 ///   waits for an event, it becomes large, for good.
-/// - Memory of a large queue: 1.5 KiB without logs, and with logs what [`Deferred`] says. 2 KiB for
-///   the ring (or four events), once a receiver of single events has found none. Up to
+/// - Memory of a large queue: 1.5 KiB without logs, and with logs what [`Deferred`] says. The ring
+///   takes 2 KiB (or four events), once a receiver of single events has found none. Up to
 ///   [`max_events`](EventQueueBuilder::max_events) merged events, and one log for each sending
 ///   thread, with up to three more buffers of its size if more than two send. A log's entry is the
 ///   event and 8 bytes. The receive that finds the queue empty gives the memory of a peak back: all
 ///   buffers for merged events, if one of them is larger than 1 MiB. Logs keep theirs.
 /// - Panics: none of its own. The only user code inside are wakers. If a waker panics, the others
-///   are woken all the same, and then the `send` or `close` that woke them panics, with its event
-///   sent (unless its thread is unwinding already). A receive that wakes senders doesn't panic: it
+///   are woken all the same. Then the `send` or `close` that woke them panics, with its event sent
+///   (unless its thread is unwinding already). A receive that wakes senders doesn't panic: it
 ///   returns its event. Wakers run without a lock of the queue, so they may send, receive, poll,
 ///   close the queue, or drop their last handle of it. The same goes for an event's destructor:
 ///   events are dropped only with the queue or its [`Receiver`].

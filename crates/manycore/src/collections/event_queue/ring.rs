@@ -129,9 +129,9 @@ impl<E> Ring<E> {
     pub(super) fn take(&self) -> Option<E> {
         let (taken, true) = self.next() else { return None };
         let event = self.slot(taken).event.with_mut(|place| {
-            // SAFETY: event_queue.Q10 - its number says that the event is here, and no sender
-            // writes to the place before `taken` says that it is not; the receivers' lock keeps
-            // other receivers out, so this is done once for each event.
+            // SAFETY: event_queue.Q10 - its number says that the event is here. No sender writes to
+            // the place before `taken` says that the event is gone. The receivers' lock keeps other
+            // receivers out, so this is done once for each event.
             unsafe { (*place).assume_init_read() }
         });
         // ORDER: Release; pairs with `taken`: the move before the next event at this place.

@@ -1,8 +1,8 @@
 //! Intervals by their starts, with the largest end below each branch: plain, sequential code.
 //!
-//! Owns: [`Tree`]. A B+ tree by (start, id). Its nodes are arrays. What a search looks at is apart
-//! from what each change writes: the tree of a registry that many cores read moves from core to
-//! core line by line, so few lines matter more than few comparisons.
+//! Owns: [`Tree`]. A B+ tree by (start, id). Its nodes are arrays. The parts that a search reads
+//! are apart from the parts that each change writes. If many cores read a registry, its tree moves
+//! from core to core line by line, so few lines matter more than few comparisons.
 //!
 //! Laws:
 //! - interval_registry.T1 The children of a branch have, in order, the keys below the first bound,

@@ -6,9 +6,9 @@
 //! # The laws
 //!
 //! - **lru.L1** Order. An entry carries a stamp taken inside `push`. If one update returns before
-//!   another begins, its stamp is lower (law clock.C2), and a merge that has the later update has
-//!   the earlier one too, or an earlier merge had it. So applying in the order of stamps is an
-//!   order in which the updates may have happened.
+//!   another begins, its stamp is lower (law clock.C2). A merge that has the later update has the
+//!   earlier update too, or an earlier merge had it. So applying in the order of stamps is an order
+//!   in which the updates may have happened.
 //! - **lru.L2** Combining. Of the updates of one key in one log only the latest counts: the key's
 //!   place depends only on its last update, whatever came between. So a log may not be collected up
 //!   to a cut: it may have forgotten an update below the cut for one above. It is collected whole,

@@ -15,11 +15,11 @@
 //! - object_pool.P2 A thread takes an object from the shelf of its own slot and puts it back there.
 //!   It announces itself on the shelf's line and finds the pool open (gate.E1); no other thread
 //!   uses that shelf. A full shelf gives half to the back room.
-//! - object_pool.P3 A thread that finds its shelf empty tries the back room, then creates an object
-//!   if the bound allows it, then closes the pool if a shelf has something. So no thread starves
-//!   while objects are idle elsewhere. Closing empties all shelves into the back room (gate.E2).
-//!   The pool opens after `TURNS` turns at the back room without a waiter. So objects that are too
-//!   few for a shelf of each thread are shared under one lock.
+//! - object_pool.P3 A thread that finds its shelf empty first tries the back room. Next it creates
+//!   an object if the bound allows it, and last it closes the pool if a shelf has something. So no
+//!   thread starves while objects are idle elsewhere. Closing empties all shelves into the back
+//!   room (gate.E2). The pool opens after `TURNS` turns at the back room without a waiter. So
+//!   objects that are too few for a shelf of each thread are shared under one lock.
 //! - object_pool.P4 Objects are created, recycled and dropped with no lock held; wakers are woken
 //!   with no lock held.
 //! - object_pool.P5 No waiter misses what is given back. A waiter closes the pool before it enters

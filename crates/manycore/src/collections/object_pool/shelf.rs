@@ -59,8 +59,8 @@ pub(super) struct Shelf<T> {
     pub(super) shared: ReentrancyLock<()>,
 }
 
-// SAFETY: object_pool.P2 - the things are used by the shelf's user while it is inside, and by the
-// closer when the user is outside; both may take them along, as they are `Send`.
+// SAFETY: object_pool.P2 - the objects are used by the shelf's user while it is inside, and by the
+// closer when the user is outside. Both may take them along, as they are `Send`.
 unsafe impl<T: Send> Sync for Shelf<T> {}
 
 impl<T> Shelf<T> {

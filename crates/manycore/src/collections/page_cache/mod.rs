@@ -19,8 +19,8 @@
 //!   itself, is the number of its pinned pages and of write-backs under way. (A pin that was
 //!   counted in the central part is given back by one addition, the last access to the page.) A
 //!   page leaves the table only in a step that sees the sum at zero, with all parts locked
-//!   (dhash.M3), and until then the table has a reference to it. So a pinned page is alive, and in
-//!   a distributed table no pin writes a line that others write.
+//!   (dhash.M3). Until then the table has a reference to it. So a pinned page is alive, and in a
+//!   distributed table no pin writes a line that others write.
 //! - page_cache.G3 A page leaves the table only if, in the same step, no part says that it is dirty
 //!   or being written. A dirty bit is cleared in the step that begins a write-back, and set again
 //!   if that fails. A page is marked only while it is pinned. So no marked change is lost.
@@ -35,10 +35,11 @@
 //!   end of a load, a release, a mark, a write-back, reclaiming) takes the element by its tag
 //!   (dhash.M9 of `dhash`). So whatever a key's `Hash`, `Eq` or `Clone` answers later does not
 //!   touch page_cache.G2 to page_cache.G5.
-//! - page_cache.G8 A pin is refused for lack of room only if each page was found in use (pinned,
-//!   loading, being written back or dropped) and no room was given back since the pin first asked
-//!   for room. A page stays in the queue while a reclaimer looks at it, so every reclaimer sees
-//!   every page. A page that was used lately is spared for one round; that refuses no pin.
+//! - page_cache.G8 A pin is refused for lack of room only if two things hold. Each page was found
+//!   in use: pinned, loading, being written back or dropped. And no room was given back since the
+//!   pin first asked for room. A page stays in the queue while a reclaimer looks at it, so every
+//!   reclaimer sees every page. A page that was used lately is spared for one round; that refuses
+//!   no pin.
 //!
 //! Source: K42's file cache manager, section 4.3 of the paper. It replaced one table and lock by a
 //! table with distributed page descriptors. Faults set dirty bits locally, and the scanner gathers
@@ -171,7 +172,7 @@ impl Uses {
 /// - Progress: blocking. A pin waits for a load of the same page. A pin that must make room may
 ///   wait for a write-back.
 /// - Cost while threads do not wait for each other: a pin of a cached page is a look-up under one
-///   of 16 locks, and its release one atomic addition, some 20 ns together.
+///   of 16 locks. Its release is one atomic addition. Together they take some 20 ns.
 /// - Cost once they do: the table of descriptors is distributed, as that of a [`DHash`] is. Then a
 ///   pin, a mark and a release are a look-up each in the thread's own table, and write no shared
 ///   line. On one thread, a pin and its release take up to half as long again.

@@ -23,7 +23,7 @@
 //! - private_pages.F3 A fork freezes the top, puts a new one above it, and lets both views have the
 //!   chain. Writer: lock, fence, look at the layer. Fork: freeze, fence. If a writer finds the
 //!   layer not frozen, every thread that finds it frozen sees the lock, and waits for it before it
-//!   reads: the write is in both views, wholly. If the writer finds the layer frozen, it writes
+//!   reads. So the write is in both views, wholly. If the writer finds the layer frozen, it writes
 //!   above it: in one view alone. A frozen layer's page with no lock on it never changes again, and
 //!   is read without a count.
 //! - private_pages.F4 Readers of a page in a top layer are counted in its frame. Reader: count,
@@ -134,10 +134,10 @@ struct Family<T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 ///
 /// - Consistency: linearizable; a fork is one moment for all pages. A write that returned before
 ///   the fork began is in both views. A write that began after the fork returned is in one view.
-///   Any other write is in both or in one, wholly. A page without a copy is the cache's: changes
-///   that others make in place there are visible, until the view writes the page or tries to, or
-///   until the view that it was forked from did so, before or during the fork. (`MAP_PRIVATE`
-///   leaves this open.) Nothing private reaches the cache or its store;
+///   Any other write is in both or in one, wholly. A page without a copy is the cache's, so changes
+///   that others make in place there are visible. This ends when the view writes the page or tries
+///   to. It also ends if the view that it was forked from did so, before or during the fork.
+///   (`MAP_PRIVATE` leaves this open.) Nothing private reaches the cache or its store;
 ///   [`for_each`](Self::for_each) shows the private pages.
 /// - Progress: reads and writes of different pages never wait for each other, nor for a fork's
 ///   work. The one exception: a write waits for the moment in which a fork puts a new layer on top.

@@ -106,7 +106,7 @@ impl<T> Bag<T> {
     #[inline(always)]
     pub(super) unsafe fn enter(&mut self, frame: NonNull<Arrival<T>>) {
         // SAFETY: registry.R2 - the caller promises that the frame is alive and this thread's, and
-        // that this is called once for it: so the value is read once, and `ManuallyDrop` keeps its
+        // that this is called once for it. So the value is read once, and `ManuallyDrop` keeps its
         // frame from dropping it.
         unsafe {
             debug_assert!((*frame.as_ptr()).node.is_none(), "registry.R2: an arrival enters twice");

@@ -19,8 +19,8 @@
 //!   and allocates and frees nothing (`Deferred::change_in_place`).
 //! - **registry.R2** `push` and `apply` run on the appending thread before `append` returns, so
 //!   `Enter` and `Leave` can point into its frame. If `Leave` finds the `Enter` in the same log, or
-//!   the node in a cold list, no other reference to the node is left: the entry drops its value,
-//!   outside of every lock.
+//!   the node in a cold list, no other reference to the node is left. Then the entry drops its
+//!   value, outside of every lock.
 //! - **registry.R3** A node knows its place in the log or list that has it. A user compares the
 //!   pointer found there, so a stale place is harmless. Cancelling takes no search and no hash,
 //!   however long the log is.
@@ -29,9 +29,9 @@
 //! - **registry.R5** No user code runs under the registry's locks. What merges take out goes to the
 //!   deferred drops, and the next walk or end of an entry on any thread drops it. A walk holds the
 //!   object; it catches a panic of the caller's closure until it has released the object.
-//! - **registry.R6** A node that is free at once gives up its value, if that is small, and its
-//!   memory stays in the log or list that had it, for the next `Enter` there. Its address becomes
-//!   another node's then: after `Leave`, and while no log holds it (registry.R1).
+//! - **registry.R6** A node that is free at once gives up its value, if that is small. Its memory
+//!   stays in the log or list that had it, for the next `Enter` there. Its address becomes another
+//!   node's then: after `Leave`, and while no log holds it (registry.R1).
 
 mod bag;
 mod churn;

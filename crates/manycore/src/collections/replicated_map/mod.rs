@@ -15,7 +15,7 @@
 //! - replicated_map.M2 A thread writes master, mark and copy under the master's lock, and a cache
 //!   under its own lock inside of that (cluster.H5). So a copy that is made beside a removal is
 //!   made before it, and removed by it, or not at all. A thread that holds a cache's lock, to read
-//!   a value in it, is refused the master's lock and every other cache's: it could deadlock with
+//!   a value in it, is refused the master's lock and every other cache's. It could deadlock with
 //!   itself by way of another thread.
 //! - replicated_map.M3 An update takes the key out of the caches before it changes the master. So
 //!   no reader finds the new value while another finds the old one; and user code that panics

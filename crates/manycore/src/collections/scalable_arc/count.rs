@@ -21,8 +21,8 @@
 //!   the fold is over.
 //! - scalable_arc.A3 Zero is decided only while cold, by the exchange that takes the word from one
 //!   to zero. The flags are in the same word, so no drop takes a hot object for a cold one. A drop
-//!   that finds the word at one, and then no side, needs no exchange: its handle is the only one,
-//!   and there is no weak handle to make another from (scalable_arc.A9).
+//!   that finds the word at one, and then no side, needs no exchange. Its handle is the only
+//!   handle, and there is no weak handle to make another from (scalable_arc.A9).
 //! - scalable_arc.A4 Only its slot's owner writes a row, with plain stores, between announcing the
 //!   side and withdrawing the announcement. After the announcement it has seen that the word is
 //!   hot, with flags and period unchanged. One thread sums and frees the rows: it has set FOLDING,

@@ -201,9 +201,9 @@ impl<T> Drop for Timers<T> {
 /// Deadlines are numbers in a unit that you choose; the queue looks at no clock and has no thread.
 /// Call `advance(now)` before the first insertion if your time does not begin near zero.
 ///
-/// When not: if most timers fire, or if each thread advances after every hundred insertions or so,
-/// a wheel behind a lock is better (`manycore bench timers` shows where the line is). For events in
-/// the order in which they came, see [`EventQueue`](super::EventQueue).
+/// When not: if most timers fire, or if each thread advances after every hundred insertions or so.
+/// Then a wheel behind a lock is better (`manycore bench timers` shows where the line is). For
+/// events in the order in which they came, see [`EventQueue`](super::EventQueue).
 ///
 /// ```
 /// use manycore::collections::TimerQueue;
@@ -240,8 +240,8 @@ impl<T> Drop for Timers<T> {
 ///   slot. A timer is moved to a finer wheel at most ten times.
 /// - Memory: 128 bytes and up to 64 free timers for a small queue. When threads meet at its lock it
 ///   becomes large, for good: 1.8 KiB, and for every 32 threads of the process 8 KiB and up to 64
-///   free timers each. In either case the value and 48 bytes for each timer, 8 bytes in the wheel
-///   for each timer that a look has found, and 1.5 KiB for each of up to eleven wheels in use.
+///   free timers each. In either case each timer takes its value and 48 bytes, and 8 bytes in the
+///   wheel once a look has found it. Each of up to eleven wheels in use takes 1.5 KiB.
 /// - Errors: none. Panics: none of its own. Values are dropped in the caller's hands, or when the
 ///   queue is.
 /// - A forgotten handle's timer still fires, but its memory is lost then; see [`Timer::detach`].

@@ -179,11 +179,11 @@ impl<D: Default> Gate<D> {
         // ORDER: the count before the token (gate.E7). `is_inside` is Acquire and pairs with the
         // Release stores of `announce`: the token seen then is that of the thread that is counted,
         // or a later one. A lane of an ended thread that had the same token passes to another
-        // thread only that way: with the look at the token first, the ended thread's token would be
+        // thread only that way. With the look at the token first, the ended thread's token would be
         // combined with the next owner's count. (An ended thread may have forgotten a guard: then
         // no other thread writes its lane.) The first look at the token, which proves nothing,
-        // skips the lanes in which others count.
-        // BUG: a thread looks whose a lane is before it looks whether it counts a reader (gate.E7).
+        // skips the lanes in which others count. BUG: a thread looks whose a lane is before it
+        // looks whether it counts a reader (gate.E7).
         let unsure = seeded_bug!("token-before-count");
         let is_mine =
             |lane: &Lane<D>| lane.is_of(me) && lane.is_inside() && (unsure || lane.is_of(me));
@@ -210,7 +210,7 @@ impl<D: Default> Gate<D> {
         // late `leave` is ordered by `is_inside`, and `announce` publishes the token (`inside`).
         lane.token.store(me, Ordering::Relaxed);
         // ORDER: AcqRel; the barrier of the next `announce` orders it as it does the announcement
-        // (gate.E6): a closer that does not see this lane in the number is seen by the reader.
+        // (gate.E6). If a closer does not see this lane in the number, the reader sees the closer.
         // BUG: a lane is used that closers do not look at (gate.E6).
         if !seeded_bug!("unlisted-lane") {
             self.high.fetch_max(slot.index() + 1, Ordering::AcqRel);

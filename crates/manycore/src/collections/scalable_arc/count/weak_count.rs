@@ -35,8 +35,9 @@ impl Head {
         // ORDER: Acquire; pairs with Release in `side`.
         let side = self.side.load(Ordering::Acquire);
         if side.is_null() {
-            // ORDER: Acquire; a side that is made after the first look at the count is seen by the
-            // second one at the side: it was made by a handle that was dropped since, or exists.
+            // ORDER: Acquire; if a side is made after the first look at the count, the second look,
+            // at the side, sees it. The side was made by a handle that was dropped since, or still
+            // exists.
             return self.word_of_only(tag).is_some() && self.side.load(Ordering::Acquire).is_null();
         }
         // SAFETY: the side, once set, is neither changed nor freed while the head lives (`side`).
