@@ -148,8 +148,8 @@ fn garbage_of_every_size_and_number_of_threads_keeps_to_the_formula() {
                         println!("a section of a worker lasted {longest:?}: it may be stalled");
                         continue;
                     }
-                    // What the stalled section can have seen: what was linked and what waited when
-                    // the first round came.
+                    // Nodes that the stalled section can have seen: those linked and those waiting
+                    // when the first round came.
                     bound = 2 * bound + threads * bytes;
                 }
                 assert!(

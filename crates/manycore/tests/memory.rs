@@ -88,10 +88,10 @@ fn grown_without_reads<L: Log<u64, Op = Add>>(kind: &str, full: WhenFull, second
     let grown = resident().saturating_sub(at_half.into_inner() as usize);
     let updates = done.into_inner();
     println!("{kind}, {full:?}: {grown} bytes more after the second half of {updates} updates");
-    // A log holds at most 4,096 entries of up to 16 bytes, or four times that while another thread
-    // drains, which may be preempted: 256 KiB, and as much again for the buffer that was
-    // collected last. For two objects and two threads that is 2 MiB, which the second half may be
-    // the first to need. Without a bound it would be 8 bytes an update.
+    // A log holds at most 4,096 entries of up to 16 bytes. While another thread drains, and may be
+    // preempted, it holds four times that: 256 KiB, and as much again for the buffer collected
+    // last. For two objects and two threads that is 2 MiB, which the second half may be the first
+    // to need. Without a bound it would be 8 bytes an update.
     assert!(grown < 3 << 20, "memory grows while no thread reads");
     assert!(updates > MILLION as u64 / 10, "too few updates to tell");
     assert_eq!(objects.map(Deferred::into_inner).iter().sum::<u64>(), updates);
@@ -189,7 +189,7 @@ fn nodes_of_ended_threads() {
     domain.collect();
     let after = resident();
     println!("{before} bytes, with a million nodes {full}, without {after}");
-    // What is at hand, empty chunks, and the limbo's own lists.
+    // The rest: memory at hand, empty chunks, and the limbo's own lists.
     assert!(after < before + 2 * NODES * 64 / 8, "memory is kept");
 }
 
@@ -205,7 +205,7 @@ fn nodes_of_ended_threads_are_given_back_by_those_that_reclaim_them() {
 /// removed `pairs` other ids.
 fn two_ids<const SIZE: usize>(pairs: usize) -> (usize, usize) {
     let domain = Domain::builder().build().unwrap();
-    // What the domain and this thread keep is not the space's.
+    // Memory that the domain and this thread keep does not belong to the space.
     drop(domain.enter());
     let before = resident();
     let space = IdSpace::<[u8; SIZE]>::new_in(&domain);
@@ -327,7 +327,8 @@ fn domains_that_went() {
     drop(domains);
     let after = resident();
     println!("{before} bytes, with {MANY} domains {full}, without {after}");
-    // What is at hand, 16 empty chunks, and what the allocator keeps of the limbos' lists.
+    // The rest: memory at hand, 16 empty chunks, and memory of the limbos' lists that the allocator
+    // keeps.
     assert!(after < before + MANY * 500, "memory is kept");
 }
 

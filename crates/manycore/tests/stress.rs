@@ -160,7 +160,7 @@ struct Worker<'a> {
     producer: u32,
     /// The last number that this producer has written, per journal.
     written: [u32; EACH],
-    /// The same for the journals whose updates may panic.
+    /// The same numbers for the journals with updates that may panic.
     dared: [u32; EACH],
     /// The largest sums seen.
     seen: [u64; EACH],
@@ -267,8 +267,7 @@ impl<'a> Worker<'a> {
         self.world.cancelling[which].object.append(Toggle { key, insert });
     }
 
-    /// Inserts an element for another thread to remove, or removes one that another thread
-    /// inserted.
+    /// Inserts an element that another thread will remove, or removes another thread's element.
     fn hand_over(&mut self) {
         let orphans = || self.world.orphans.lock().expect("no thread panics under it");
         let found = orphans().pop();
@@ -283,7 +282,7 @@ impl<'a> Worker<'a> {
         orphans().push((which, key));
     }
 
-    /// Writes to a journal some of whose updates panic, and repairs what that breaks.
+    /// Writes to a journal with updates that may panic, and repairs the effects.
     fn dare(&mut self) {
         let which = self.rng.below(EACH);
         let fragile = &self.world.fragile[which];
@@ -291,8 +290,9 @@ impl<'a> Worker<'a> {
         self.done.1 += 1;
         let (producer, number) = (self.producer, self.dared[which] + 1);
         let append = || fragile.object.append(Write { producer, number, panics });
-        // The panic of this update, of an earlier one that this thread applies to make room, or
-        // none. A cold object applies at once, and then a panic means that this update was tried.
+        // The panic of this update, or of an earlier update that this thread applies to make room,
+        // or no panic. A cold object applies at once, and then a panic means that this update was
+        // tried.
         let outcome = catch_unwind(AssertUnwindSafe(append));
         if let Err(panic) = &outcome {
             assert_planned(panic.as_ref());
@@ -343,7 +343,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// What has returned must be there, and later reads see no less.
+    /// Reads an object: updates that have returned must be there, and later reads see no less.
     fn look(&mut self) {
         let which = self.rng.below(EACH);
         self.done.0 += 3;

@@ -45,8 +45,9 @@ struct Body {
 }
 
 thread_local! {
-    /// Bodies whose nodes this thread freed, to be used again after a while, as an allocator would.
-    /// One pool a thread, so that threads meet in the domain and nowhere else.
+    /// Bodies of nodes that this thread freed. They are reused after a while, as an allocator would
+    /// reuse memory. Each thread has its own pool, so that threads meet in the domain and nowhere
+    /// else.
     static POOL: RefCell<VecDeque<&'static Body>> = const { RefCell::new(VecDeque::new()) };
 }
 const REUSED_AFTER: usize = 64;
@@ -74,7 +75,7 @@ impl Node {
         Self { body, next: Atomic::null() }
     }
 
-    /// What its reader sees now: to be compared with what it sees later.
+    /// Returns the state that its reader sees now, to compare with a later look.
     fn look(&self) -> Seen {
         Seen { body: self.body, version: self.body.version.load(Acquire) }
     }

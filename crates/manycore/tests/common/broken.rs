@@ -55,7 +55,7 @@ pub struct Broken<S> {
     rings: [Ring; RINGS],
     state: Mutex<S>,
     apply: fn(&mut S, u64),
-    /// What a reader does between two rings: slow readers show more.
+    /// Called by a reader between two rings: slow readers show more.
     between: fn(),
 }
 

@@ -23,21 +23,22 @@ pub trait Subject: Sync + Sized {
     type Done: Clone + Debug + Send;
     /// The sequential collection.
     type State: Clone + Eq + Hash + Debug + Default;
-    /// What one thread keeps between its calls, handles for example.
+    /// Values that a thread keeps between its calls, for example handles.
     type Kept<'a>: Default
     where
         Self: 'a;
 
-    /// In whatever configuration.
+    /// Makes a collection in a random configuration.
     fn new(rng: &mut Rng) -> Self;
 
     /// Makes a call. `unique` is a number that no other call of this history has.
     fn call<'a>(&'a self, kept: &mut Self::Kept<'a>, unique: u32, rng: &mut Rng) -> Self::Done;
 
-    /// Asks for everything, at the end.
+    /// Makes a last call that reads everything.
     fn last(&self) -> Self::Done;
 
-    /// Makes the call on the sequential collection: the answer that it has there.
+    /// Makes the call on the sequential collection, and returns whether it has the same answer
+    /// there.
     fn step(done: &Self::Done, state: &mut Self::State) -> bool;
 }
 

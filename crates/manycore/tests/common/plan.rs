@@ -60,7 +60,7 @@ pub enum Step<U> {
     },
     /// Tells other threads that everything up to here is done.
     Raise(usize),
-    /// Waits for that.
+    /// Waits until another thread has raised this flag.
     Await(usize),
 }
 
@@ -77,7 +77,7 @@ pub trait Script: Default {
     type Update: Clone;
     /// The next update of this thread on this object.
     fn next(&mut self, thread: usize, object: usize, rng: &mut Rng) -> Self::Update;
-    /// Two updates, the second of which another thread makes after the first is done.
+    /// Returns two updates. Another thread makes the second after the first is done.
     fn handover(&mut self, object: usize) -> (Self::Update, Self::Update);
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 thread_local! {
-    /// What panics next.
+    /// Name of the call that panics next.
     static PANICS: Cell<&'static str> = const { Cell::new("") };
 }
 

@@ -269,7 +269,7 @@ fn charges_beside_a_callback_wait_for_it_with_a_limit() {
         assert!(started.elapsed() >= Duration::from_secs(2), "it waited");
         go.send(()).unwrap();
     });
-    // What it gave too much suffices.
+    // The surplus that it gave before suffices.
     top.try_charge(10).unwrap();
     assert_eq!(asked.load(SeqCst), 20);
     drop(reclaimer);

@@ -515,12 +515,12 @@ fn user_code_that_panics_anywhere_leaves_one_table() {
             &|| ignore(table.remove(&Touchy(2))),
             &|| ignore(table.gather(&Touchy(0), 0, |sum, part| sum + part.0)),
         ];
-        // Each step, also after one that panicked.
+        // Every step runs, even after another step panicked.
         let panicked = steps.map(|step| catch_unwind(AssertUnwindSafe(step)).is_err());
         IN.store(usize::MAX, Relaxed);
         let here: Vec<_> = (0..4).map(see).collect();
         assert_eq!(here, there(), "after {calls} calls");
-        // Whole steps only: the one that panicked did nothing, the others did what they do.
+        // Whole steps only: a step that panicked did nothing, and the others did all of their work.
         let did = |step: usize| !panicked[step];
         let expected = [
             Some((0, 0)),

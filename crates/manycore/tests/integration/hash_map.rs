@@ -424,7 +424,7 @@ fn eq_that_updates_its_map_panics_whatever_the_bucket_and_the_map_lives_on() {
         assert_eq!((said, MEDDLE.get()), (expected, None));
     };
     let says = Some("manycore: a key's `Eq` updates the map that calls it");
-    // All keys but few are of other buckets than the one whose lock is held.
+    // Nearly all keys are in other buckets than the locked bucket.
     insert_in_eq(|| (1..100).for_each(|key| ignore(MEDDLED.enter().remove(&Meddler(key)))), says);
     insert_in_eq(|| ignore(MEDDLED.enter().insert(Meddler(7), 7)), says);
     insert_in_eq(|| MEDDLED.enter().clear(), says);

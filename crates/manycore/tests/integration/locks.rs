@@ -369,8 +369,9 @@ fn big_reader_reads_again_when_its_lane_has_become_free_meanwhile() {
     };
     barrier.wait();
     thread::scope(|scope| {
-        // Slots are taken from the lowest: one of these gets that one, the others keep theirs until
-        // their channel is gone. If a thread of another test has got it, it ends in the end.
+        // The lowest free slot is taken first. So one of these threads gets that slot, and the
+        // others keep theirs until their channel is gone. If a thread of another test got it, that
+        // thread ends sooner or later.
         let mut stay = Vec::new();
         let since = Instant::now();
         loop {

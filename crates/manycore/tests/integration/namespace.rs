@@ -376,7 +376,7 @@ fn producer_and_consumer_do_not_grow_for_ever() {
             assert_eq!(space.remove(id, &domain.enter()), Some(&n));
         }
     });
-    // What is on its way, what waits, and what two threads keep.
+    // Places on their way, places that wait, and places that two threads keep.
     let highest = highest.load(SeqCst);
     assert!(highest < 20_000, "{highest} places for 100 nodes");
 }

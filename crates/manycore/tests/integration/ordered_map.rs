@@ -307,7 +307,7 @@ fn ordered_map_under_stress_frees_everything_once_and_nothing_early() {
 fn walk_sees_what_stays_exactly_once_and_in_order() {
     let _alone = env::alone();
     for round in 0..6 {
-        // What stays lies among what comes and goes, or before it.
+        // The keys that stay lie among the keys that come and go, or before them.
         let stays = |key: u32| if round % 2 == 0 { key * 100 } else { key };
         let map: OrderedMap<u32, ()> = (0..50).map(|key| (stays(key), ())).collect();
         let stop = AtomicBool::new(false);

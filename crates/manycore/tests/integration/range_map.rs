@@ -252,7 +252,7 @@ impl Drop for Rogue {
 }
 
 fn rogues() -> &'static RangeMap<Rogue> {
-    // What a static reaches is no leak to the sanitizer.
+    // The sanitizer does not count memory as leaked if a static reaches it.
     static KEPT: Mutex<Vec<&'static RangeMap<Rogue>>> = Mutex::new(Vec::new());
     let domain = Domain::builder().batch_nodes(1).build().unwrap();
     let map: &'static RangeMap<Rogue> =

@@ -81,8 +81,8 @@ fn entry_dropped_on_another_thread_cancels_at_the_merge() {
 
 #[test]
 fn address_is_not_used_again_while_a_log_holds_it() {
-    // A's entry leaves on B, and A goes on registering: if the node were freed too early, the
-    // allocator would give its address to a new entry, and the leave would hit that one.
+    // A's entry leaves on B, and A goes on registering. If the node were freed too early, the
+    // allocator would give its address to a new entry, and the leave would hit the new entry.
     let registry = Registry::builder().logs(Logs::Always).build().unwrap();
     let (give, take) = mpsc::channel::<Vec<Entry<'_, usize>>>();
     thread::scope(|s| {

@@ -1,5 +1,5 @@
-//! The slab as its users see it: random operations compared with a model, threads that come and go,
-//! memory that returns to its owner, `fork`, and use in a thread's last moments.
+//! The slab as its users see it. Random operations are compared with a model. Threads come and go,
+//! memory returns to its owner, processes fork, and threads use the slab in their last moments.
 
 use crate::common::env;
 #[cfg(unix)]
@@ -151,7 +151,7 @@ fn threads_that_come_and_go_and_free_each_others_nodes_lose_none() {
                             _ => {}
                         }
                     }
-                    // What is left goes to the others, and this thread ends.
+                    // The remaining objects go to the other threads, and this thread ends.
                     pool.lock().unwrap().append(&mut own);
                 });
             }

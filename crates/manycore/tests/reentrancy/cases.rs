@@ -77,19 +77,19 @@ pub fn in_children(name: &str, cases: &[Case], expected: &[Row]) {
 
 /// A case and its outcome.
 pub struct Row {
-    /// On which object the callback calls the operation: the heading of a table.
+    /// The object on which the callback calls the operation: the heading of a table.
     pub target: &'static str,
     /// The line of that table.
     pub callback: &'static str,
     /// The column.
     pub operation: &'static str,
-    /// What one cell tells apart only where its answers differ.
+    /// The state; a cell names states only if their answers differ.
     pub state: &'static str,
     pub outcome: Outcome,
 }
 
 impl Row {
-    /// What one cell of the table says of the case; nothing if the callback does not run.
+    /// Returns the words about the case in its table cell; empty if the callback does not run.
     fn words(&self) -> String {
         match &self.outcome {
             Ok(answers) => answers.iter().map(word).collect::<Vec<_>>().join(" or "),
@@ -97,7 +97,7 @@ impl Row {
         }
     }
 
-    /// What is wrong with the case, if anything.
+    /// Returns the fault of the case, if it has one.
     fn fault(&self) -> Option<String> {
         match &self.outcome {
             Err(fault) => Some(fault.clone()),

@@ -13,15 +13,15 @@ use std::time::Duration;
 /// The object on which the callback calls the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// On the object whose callback it is.
+    /// The object that the callback belongs to.
     Same,
-    /// On one that is cold, and that nothing else uses.
+    /// A cold object that nothing else uses.
     OtherCold,
-    /// On one with logs, in which an update waits.
+    /// An object with logs, in which an update waits.
     OtherLogged,
-    /// On one that another thread holds, for some milliseconds more.
+    /// An object that another thread holds, for some milliseconds more.
     OtherHeld,
-    /// On one with logs, in which an update waits that calls the operation on the first object.
+    /// An object with logs. An update waits there that calls the operation on the first object.
     CallsBack,
 }
 

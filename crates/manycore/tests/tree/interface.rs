@@ -36,7 +36,7 @@ fn impls(code: &str) -> Vec<Impl<'_>> {
 }
 
 impl Impl<'_> {
-    /// Whether it is of this trait, or of none, for this type.
+    /// Returns whether this implements the wanted trait (or, if `None`, no trait) for this type.
     fn is_of(&self, wanted: Option<&str>, name: &str) -> bool {
         let ident = |text: &str| -> String {
             text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()

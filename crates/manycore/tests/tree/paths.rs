@@ -108,7 +108,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What follows `base`: `::name`, `::{a, b::c}`, `::*`, and records each path at its end.
+    /// Reads the part after `base`: `::name`, `::{a, b::c}`, `::*`, and records each path at its
+    /// end.
     fn tree(&mut self, mut base: Vec<String>) {
         let line = self.tokens[self.at - 1].line;
         while self.text(0) == "::" {

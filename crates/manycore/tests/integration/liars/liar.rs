@@ -68,7 +68,7 @@ pub struct Planned;
 pub struct Ledger {
     lie: Lie,
     living: AtomicI64,
-    /// Uses after the end, and second ends.
+    /// Uses after the drop, and second drops.
     crimes: AtomicU64,
     calls: AtomicU64,
     panic_at: AtomicU64,
@@ -304,10 +304,10 @@ fn unplanned(panic: Box<dyn Any + Send>) {
 
 /// A collection that is tested with lying keys.
 pub trait Subject: Sync + Sized {
-    /// How many ways there are to make it.
+    /// Number of ways to make it.
     const FORMS: usize;
     fn new(form: usize, ledger: &Arc<Ledger>) -> Self;
-    /// Does so many random things with it, each of them in an [`attempt`].
+    /// Does `steps` random operations on it, each in an [`attempt`].
     fn run(&self, ledger: &Arc<Ledger>, rng: &mut Rng, steps: usize);
     /// Looks at what must hold when the threads have gone.
     fn check(self, _ledger: &Arc<Ledger>) {}
