@@ -182,8 +182,8 @@ impl<D: Default> Gate<D> {
         // thread only that way. With the look at the token first, the ended thread's token would be
         // combined with the next owner's count. (An ended thread may have forgotten a guard: then
         // no other thread writes its lane.) The first look at the token, which proves nothing,
-        // skips the lanes in which others count. BUG: a thread looks whose a lane is before it
-        // looks whether it counts a reader (gate.E7).
+        // skips the lanes in which others count.
+        // BUG: a thread looks whose a lane is before it looks whether it counts a reader (gate.E7).
         let unsure = seeded_bug!("token-before-count");
         let is_mine =
             |lane: &Lane<D>| lane.is_of(me) && lane.is_inside() && (unsure || lane.is_of(me));
