@@ -1,7 +1,7 @@
-//! Options from a file: a line for each, by the long name of the command line, or the short.
+//! Options from a file. Each line has one option, by its long or short name on the command line.
 //!
 //! ```text
-//! # What stands behind a hash mark at the beginning of a line is for people.
+//! # A line that begins with a hash mark is a comment.
 //! threads = 4
 //! listen = 127.0.0.1:11211,[::1]:11211
 //! memory-limit = 1024
@@ -9,16 +9,16 @@
 //! verbose = 2
 //! ```
 //!
-//! An option without a value may have `yes` or `no`, or nothing. The file's options become words
-//! before those of the command line, so that the last one counts: that of the command line. What
-//! stands behind `extended` is added to the options of `-o`.
+//! An option without a value may have `yes`, `no` or nothing. The file's options become words
+//! before those of the command line. The last word counts, so the command line takes precedence.
+//! The value of `extended` is added to the options of `-o`.
 
 use clap::{Arg, ArgAction, Command};
 
-/// The most times that an option may be repeated which counts them.
+/// The most repetitions of an option that counts them.
 const COUNT_MAX: usize = 9;
 
-/// A line of the file, and what it stands for.
+/// A line of the file, and its words for the command line.
 pub(crate) struct Line<'t> {
     /// Its number, from 1 on.
     pub(crate) number: usize,
@@ -29,16 +29,16 @@ pub(crate) struct Line<'t> {
 }
 
 impl Line<'_> {
-    /// Names the line, and what was typed, with what is wrong with it.
+    /// Returns a message with the line's number, its text and the error.
     pub(crate) fn wrong(&self, error: &str) -> String {
         format!("line {}: '{}': {error}", self.number, self.text)
     }
 }
 
-/// The lines of a file that stand for options.
+/// Returns the lines of a file that have options.
 ///
 /// # Errors
-/// What is wrong, with the line's number and what was typed.
+/// A message with the line's number, its text and the error.
 pub(crate) fn lines<'t>(text: &'t str, command: &Command) -> Result<Vec<Line<'t>>, String> {
     let mut lines = Vec::new();
     for (at, text) in text.lines().enumerate() {

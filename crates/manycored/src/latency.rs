@@ -1,12 +1,13 @@
-//! The latency of turns of connections: from the read to the write of the replies, for all requests
-//! that were received together. One turn in `SAMPLED` is timed, so the clock costs little.
+//! The latency of a connection's turns. A turn lasts from the read to the write of the replies, for
+//! all requests that were received together. One turn in `SAMPLED` is timed, so the clock costs
+//! little.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Turns of which one is timed.
+/// One turn in so many is timed.
 const SAMPLED: u32 = 16;
-/// Buckets: the first ends at [`FIRST`], each other one at twice the end of the one before.
+/// Buckets. The first ends at [`FIRST`], each further bucket at twice the end of its predecessor.
 const BUCKETS: usize = 20;
 /// Nanoseconds at which the first bucket ends.
 const FIRST: u64 = 1 << 10;
@@ -19,14 +20,14 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Begins a turn; the caller keeps their count.
+    /// Begins a turn. Returns the time if this turn is timed. The caller keeps the count of turns.
     #[inline]
     pub fn begin(turns: &mut u32) -> Option<Instant> {
         *turns = turns.wrapping_add(1);
         turns.is_multiple_of(SAMPLED).then(Instant::now)
     }
 
-    /// Ends a turn that is timed.
+    /// Ends a turn, and records its time if it is timed.
     #[inline]
     pub fn end(&self, started: Option<Instant>) {
         if let Some(started) = started {
@@ -43,8 +44,8 @@ impl Latency {
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// Each bucket's end in seconds, none for the last one, with the number of turns that took at
-    /// most so long.
+    /// Yields each bucket's end in seconds (`None` for the last bucket) and the number of turns
+    /// that took at most that long.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<f64>, u64)> + '_ {
         let mut sum = 0;
         self.buckets.iter().enumerate().map(move |(at, count)| {
@@ -55,7 +56,7 @@ impl Latency {
         })
     }
 
-    /// Seconds that all timed turns took together.
+    /// Returns the seconds that all timed turns took together.
     pub fn seconds(&self) -> f64 {
         // ORDER: Relaxed; a count.
         self.nanos.load(Ordering::Relaxed) as f64 / 1e9

@@ -1,9 +1,17 @@
 //! A memcached-compatible cache server, on [`manycore_cache`].
 //!
-//! Its parts, which other programs may use: [`protocol`] reads requests out of bytes, [`store`]
-//! keeps items as memcached does, [`session`] answers one client without a socket, and [`server`]
-//! has the sockets. The command `manycored` is [`args`] and these. It speaks the text, meta and
-//! binary protocols; a client's first byte tells which.
+//! Other programs may use its parts. A request passes through them like this:
+//!
+//! ```text
+//! socket --bytes--> server --bytes--> session --requests--> store
+//!                                        |
+//!                                     protocol (parses)
+//! ```
+//!
+//! [`server`] has the sockets and the workers. [`session`] answers one client without a socket.
+//! [`protocol`] parses bytes into requests. [`store`] keeps items as memcached does. The command
+//! `manycored` is [`args`] and these parts. The server speaks the text, meta and binary protocols;
+//! a client's first byte tells which.
 //!
 //! ```
 //! use manycored::server_state::ServerState;

@@ -1,5 +1,5 @@
 //! The server's command. Its exit codes are memcached's: 0 after a signal, 64 for wrong options, 67
-//! for an unknown user, 71 for an address that cannot be had.
+//! for an unknown user, 71 for an address that cannot be used.
 
 use manycored::args::Args;
 use std::process::ExitCode;

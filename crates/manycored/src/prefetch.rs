@@ -1,4 +1,4 @@
-//! Prefetch: the bucket lines of the keys of the next requests are loaded together.
+//! Prefetch: loads the bucket lines of the next requests' keys together.
 
 use crate::protocol::{Words, number};
 use crate::store::Handle;
@@ -7,8 +7,8 @@ use memchr::{memchr, memchr2};
 /// Keys whose bucket lines are prefetched before they are looked up one by one.
 const KEYS_MAX: usize = 16;
 
-/// The key of a common request that begins here, and the start of the next request, if the input
-/// reaches so far: a guess, which is only used for prefetches.
+/// Returns the key of a common request that begins at `from`, and the start of the next request.
+/// Both are guesses, which only prefetches use. `None` if the input does not reach so far.
 pub(crate) fn scan_key(input: &[u8], from: usize) -> Option<(&[u8], usize)> {
     let rest = input.get(from..)?;
     let (start, length_at) = match rest.first_chunk()? {
@@ -29,8 +29,8 @@ pub(crate) fn scan_key(input: &[u8], from: usize) -> Option<(&[u8], usize)> {
     Some((&rest[..key], next))
 }
 
-/// Prefetches the bucket lines of the keys of the requests that begin here; returns the position
-/// behind the last one. `scan_key` finds the keys.
+/// Prefetches the bucket lines of the keys of the requests from `from` on. Returns the position
+/// behind the last request. `scan_key` finds the keys.
 pub(crate) fn prefetch_keys(
     handle: &Handle<'_>,
     input: &[u8],

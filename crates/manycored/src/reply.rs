@@ -1,4 +1,4 @@
-//! Replies: their bound, and how lines and numbers are written.
+//! Replies: their bound, and writing of lines and numbers.
 
 /// Bytes of unsent replies at which a session stops answering until they are sent.
 pub const OUT_MAX: usize = 256 << 10;

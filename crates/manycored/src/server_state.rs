@@ -1,5 +1,5 @@
-//! The state of a server that its workers share, beside the items: its settings, its users, its
-//! counts of connections, its log.
+//! The state that a server's workers share beside the items: settings, users, counts of
+//! connections, the log.
 
 use crate::auth::Auth;
 use crate::buffers::Budget;
@@ -10,7 +10,7 @@ use crate::tls::{Files, Tls};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-/// The reply to `version`: the memcached that this server is compatible with, and its own version.
+/// The reply to `version`: the compatible version of memcached, and the server's own version.
 pub const VERSION: &str = concat!("1.6.45-manycored-", env!("CARGO_PKG_VERSION"));
 
 /// The most bytes of a reply in datagrams per byte of its request, by default: one Ethernet frame
@@ -30,7 +30,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// Its name in memcached.
+    /// Returns its name in memcached.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Any => "auto-negotiate",
@@ -47,7 +47,7 @@ pub struct Settings {
     pub flush_enabled: bool,
     /// Whether `shutdown` is allowed.
     pub shutdown_enabled: bool,
-    /// The most concurrent connections: those of `-c`, or fewer if descriptors are scarce.
+    /// The most concurrent connections: the number of `-c`, or fewer if descriptors are scarce.
     pub connections_max: u64,
     /// Workers.
     pub threads: usize,
@@ -84,7 +84,7 @@ pub struct Settings {
     pub socket_mask: u32,
     /// The most requests of one connection in a turn; 0 is no limit.
     pub requests: usize,
-    /// Whether expired items are searched for from the start.
+    /// Whether the sweep for expired items runs from the start.
     pub crawls: bool,
     /// Whether `stats` has the fields of memcached's LRU lists.
     pub has_lru_fields: bool,
@@ -170,7 +170,8 @@ impl ServerState {
         self.is_end_graceful.store(true, Ordering::Relaxed);
     }
 
-    /// Whether items are to be saved when the server ends, whatever the signal says.
+    /// Returns true if items are to be saved when the server ends, even if the signal does not ask
+    /// for it.
     #[must_use]
     pub fn is_end_graceful(&self) -> bool {
         // ORDER: Relaxed; as in `end_gracefully`.
@@ -188,7 +189,7 @@ impl ServerState {
         }
     }
 
-    /// Reads the users of SASL's files again if these have changed.
+    /// Rereads SASL's files of users if they have changed.
     pub(crate) fn refresh_users(&self) {
         if let Some(Err(error)) = self.auth.as_ref().map(Auth::refresh)
             && self.verbosity() > 0
@@ -197,7 +198,7 @@ impl ServerState {
         }
     }
 
-    /// Logs why a client was not authenticated, with `-v`.
+    /// With `-v`, logs why a client was not authenticated.
     pub(crate) fn log_refusal(&self, reason: &str) {
         if self.verbosity() > 0 {
             self.log.message(&format!("authentication refused: {reason}"));

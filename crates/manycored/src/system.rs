@@ -1,4 +1,4 @@
-//! The resources that this process uses, from the system; and small files, which are read whole.
+//! The resources that this process uses, as the system reports them; and reading of small files.
 
 use std::fs::File;
 use std::io::Read;
@@ -19,7 +19,7 @@ pub struct Usage {
     pub files_max: u64,
 }
 
-/// The current usage; zeros where the system does not report it.
+/// Returns the current usage. Values that the system does not report are 0.
 #[cfg(target_os = "linux")]
 #[must_use]
 pub fn usage() -> Usage {
@@ -36,7 +36,7 @@ pub fn usage() -> Usage {
         user: times.0,
         system: times.1,
         resident: pages.unwrap_or(0) * rustix::param::page_size() as u64,
-        // Reading the list has one open of its own.
+        // Reading the list opens one descriptor itself.
         files: files.saturating_sub(1),
         files_max: rustix::process::getrlimit(rustix::process::Resource::Nofile)
             .current
@@ -44,8 +44,8 @@ pub fn usage() -> Usage {
     }
 }
 
-/// All bytes of a file, if there are at most so many: no more are read, whatever its length is said
-/// to be.
+/// Reads a whole file of at most `most` bytes. It reads no more, whatever length the system
+/// reports.
 pub(crate) fn file(path: &Path, most: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(|error| error.to_string())?;
@@ -57,7 +57,7 @@ pub(crate) fn file(path: &Path, most: u64) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Nothing: the server runs on Linux.
+/// Returns zeros, because the server runs only on Linux.
 #[cfg(not(target_os = "linux"))]
 #[must_use]
 pub fn usage() -> Usage {

@@ -1,4 +1,4 @@
-//! The accept: which clients a worker admits, refuses, or leaves waiting.
+//! Accepting clients. A worker admits a client, refuses it, or leaves it waiting in the queue.
 
 use super::handover::{Accepted, Inbox};
 use super::listen::{PAUSE, Queue};
@@ -11,7 +11,7 @@ use rustix::net::{SendFlags, SocketFlags, accept_with, send};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Connections that are accepted before other work has its turn.
+/// The most connections accepted before other work has its turn.
 const ACCEPTS: usize = 64;
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
@@ -42,9 +42,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Whether there is room for one more connection, which then counts. It is decided at the
-    /// accept and not by the worker that serves it: of two clients of one queue, the first one to
-    /// connect gets the last place.
+    /// Returns true if there is room for this connection, and counts it. The accept decides this
+    /// and not the serving worker, so that the first of two clients of one queue gets the last
+    /// place.
     fn admit(&self, Accepted { socket, queue }: &Accepted) -> bool {
         let server = &self.shared.server;
         // ORDER: Relaxed; counts.
@@ -65,19 +65,20 @@ impl Worker<'_> {
         }
     }
 
-    /// Refuses the next client, for which there is no descriptor, in the place of the spare one
-    /// (server.D2).
+    /// Refuses the next client, for which there is no descriptor. Gives up the spare descriptor for
+    /// that (server.D2).
     fn refuse_next(&self, queue: &Queue) -> Result<(), Errno> {
         let refused = || accept(queue).map(|socket| self.refuse(&socket, queue));
         self.shared.spare.in_its_place(refused)
     }
 
-    /// Whether connections of that queue speak TLS.
+    /// Returns true if connections of that queue speak TLS.
     pub(super) fn encrypts(&self, queue: &Queue) -> bool {
         self.shared.server.tls.is_some() && queue.is_tcp && queue.demand != Demand::NoTls
     }
 
-    /// Serves an accepted connection, or hands it to the worker with the fewest (law server.V1).
+    /// Serves an accepted connection, or hands it to the worker with the fewest connections (law
+    /// server.V1).
     fn place(&mut self, accepted: Accepted) {
         let inboxes = &self.shared.inboxes;
         let counts = inboxes.iter().map(Inbox::connections).enumerate();
@@ -95,13 +96,13 @@ impl Worker<'_> {
         }
     }
 
-    /// Stops listening on a queue, whose clients wait in it: it stays readable, and would be
-    /// reported at once again.
+    /// Stops listening on a queue for a moment; its clients wait in it. The queue stays readable,
+    /// so epoll would otherwise report it again at once.
     fn pause(&mut self, at: usize, queue: &Queue, error: Errno) {
         if self.paused.queues.contains(&at) {
             return; // asked again at a shutdown
         }
-        // It was added; and if not, there is nothing to remove.
+        // An error is harmless: then there is nothing to remove.
         let _ = epoll::delete(&self.epoll, &*queue.socket);
         self.paused.queues.push(at);
         self.paused.since.get_or_insert_with(Instant::now);
@@ -124,7 +125,7 @@ impl Worker<'_> {
         // ORDER: Relaxed; a count.
         self.shared.server.paused_us.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
         let (epoll, queues) = (&self.epoll, &self.queues);
-        // A queue that can't be watched waits for the next time; a closed one is forgotten.
+        // If a queue can't be watched, it waits for the next time. A closed queue is forgotten.
         self.paused.queues.retain(|at| {
             queues.get(*at).is_some_and(|queue| listen_to(epoll, *at, queue).is_err())
         });

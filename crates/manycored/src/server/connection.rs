@@ -1,8 +1,13 @@
-//! A connection: its socket, its session, the input that is not parsed yet, and the replies that
-//! are not sent yet.
+//! A connection: its socket, its session, its unparsed input and its unsent replies.
 //!
-//! Its own buffers hold only what outlasts a turn, and are counted in the worker's ledger (see
-//! [`crate::buffers`]). Everything else passes through the worker's buffers.
+//! A connection's own buffers hold only bytes that outlast a turn. The worker's ledger counts them
+//! (see [`crate::buffers`]). All other bytes pass through the worker's buffers:
+//!
+//! ```text
+//! read -> worker's input -> session -> worker's output -> write
+//!               |  rest is kept              |  rest is kept
+//!         connection's input           connection's output
+//! ```
 
 use super::encrypted::{Outlet, write_encrypted};
 use super::spares::Spares;
@@ -19,8 +24,8 @@ use std::mem::take;
 
 /// Bytes of one read.
 const READ: usize = 64 << 10;
-/// An incomplete request shorter than this is copied to the worker's buffer before the next read;
-/// behind a longer one the next read appends to the connection's own buffer.
+/// An incomplete request shorter than this is copied to the worker's buffer before the next read.
+/// If it is longer, the next read appends to the connection's own buffer.
 const MOVED: usize = 16 << 10;
 /// Replies of several slices are batched up to so many bytes, and sent with one call.
 const GATHERED: usize = 64 << 10;
@@ -32,7 +37,7 @@ const OUTPUT_KEPT: usize = 2 * OUT_MAX;
 /// The capacity up to which it keeps the buffer while replies need it and memory is ample.
 const OUTPUT_MAX: usize = 4 << 20;
 
-/// What a connection waits for, and so what its worker does with it next.
+/// What a connection waits for. It decides what the worker does next with the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionState {
     /// Wait until the socket is readable.
@@ -49,16 +54,16 @@ pub(super) enum ConnectionState {
 
 /// One client's connection, served by one worker.
 pub(super) struct Connection {
-    /// Its entry in the list of clients. Declared before the socket, so that it is dropped before
-    /// the socket is closed.
+    /// The entry in the list of clients. It is declared before the socket, so that it is dropped
+    /// before the socket is closed.
     pub(super) client: Option<Entry>,
     pub(super) socket: OwnedFd,
     tls: Option<TlsSession>,
     session: Session,
-    /// Received bytes; those from `taken` on are not consumed yet.
+    /// Received bytes. Bytes from `taken` on are not consumed yet.
     input: Vec<u8>,
     taken: usize,
-    /// Replies; those from `written` on are not sent yet.
+    /// Replies. Bytes from `written` on are not sent yet.
     output: Vec<u8>,
     written: usize,
     /// Bytes of both buffers that are counted in the worker's ledger.
@@ -79,7 +84,8 @@ pub(super) struct WorkerBuffers<'s> {
     pub(super) slice: usize,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// Bytes of `output` in the ledger: its whole capacity if that is above [`OUTPUT_KEPT`].
+    /// Bytes of `output` in the ledger: its whole capacity if the capacity is above
+    /// [`OUTPUT_KEPT`].
     output_holds: usize,
     /// Whether replies have needed so large a buffer since the last second.
     uses_output: bool,
@@ -105,7 +111,7 @@ impl<'s> WorkerBuffers<'s> {
         }
     }
 
-    /// Takes the output buffer back. A large one is kept only while memory is ample.
+    /// Takes the output buffer back. A large buffer is kept only while memory is ample.
     fn give_back(&mut self, mut output: Vec<u8>) {
         if self.output.capacity() > 0 {
             return self.spares.give(output, &mut self.ledger);
@@ -122,7 +128,7 @@ impl<'s> WorkerBuffers<'s> {
         }
     }
 
-    /// Frees the buffers that were not used for a second. To be called once a second.
+    /// Frees the buffers that were not used for a second. The worker calls this once a second.
     pub(super) fn age(&mut self) {
         self.spares.age(&mut self.ledger);
         if !take(&mut self.uses_output) && self.output_holds > 0 {
@@ -155,17 +161,17 @@ impl Connection {
         }
     }
 
-    /// Whether every request received is answered and every reply sent.
+    /// Returns true if every received request is answered and every reply is sent.
     pub(super) fn is_done(&self) -> bool {
         self.input.is_empty() && self.state == ConnectionState::Read && self.session.is_between()
     }
 
-    /// Whether it holds memory of its own: an incomplete request, or unsent replies.
+    /// Returns true if it holds memory of its own: an incomplete request, or unsent replies.
     pub(super) fn holds_memory(&self) -> bool {
         self.holds > 0
     }
 
-    /// One turn: sends pending replies, reads once, answers a slice, sends once.
+    /// Serves one turn: sends pending replies, reads once, answers a slice, sends once.
     pub(super) fn serve(&mut self, buffers: &mut WorkerBuffers<'_>) -> ConnectionState {
         // server.V2: each step returns at once, whatever the socket offers or accepts.
         if self.tls.is_none() {
@@ -179,7 +185,7 @@ impl Connection {
     }
 
     /// Asserts the invariants between two turns: what each state means for the buffers, and that
-    /// these are counted.
+    /// the ledger counts the buffers.
     #[inline(always)]
     fn check(&self) {
         use ConnectionState::{Read, Write, Yielded};
@@ -236,13 +242,13 @@ impl Connection {
         self.session.is_watching()
     }
 
-    /// Has the next turn send events; false if earlier output is still pending.
+    /// Makes the next turn send events. Returns false if earlier output is still pending.
     pub(super) fn resume_watch(&mut self) -> bool {
         self.is_paused = self.state == ConnectionState::Read && self.is_watching();
         self.is_paused
     }
 
-    /// The reason for its end, as the log names it, if the client caused it.
+    /// Returns the log's name of the reason for the end, if the client caused it.
     pub(super) fn reason(&self) -> &'static str {
         if self.session.has_failed() { "error" } else { "normal" }
     }
@@ -266,7 +272,7 @@ impl Connection {
         self.answer(buffers)
     }
 
-    /// Reads once; false if the socket had nothing to read.
+    /// Reads once. Returns false if the socket had nothing to read.
     fn read(&mut self, buffers: &mut WorkerBuffers<'_>) -> Result<bool, Errno> {
         let is_moved = self.input.len() < MOVED;
         let into = if is_moved {
@@ -388,8 +394,8 @@ impl Connection {
             from += progress.used;
             debug_assert!(from <= input.len(), "session.Q2: more is consumed than was received");
             let rest = &input[from..];
-            // With no input left there is nothing to continue with, and the shared buffer may
-            // already hold bytes that other connections have read.
+            // Without input there is nothing to continue with: the shared buffer may already hold
+            // bytes of other connections.
             self.is_paused = progress.is_paused && !rest.is_empty();
             if rest.is_empty() || self.session.action() != SessionAction::Continue {
                 let _ = self.hold(0, Use::Replies, buffers);
@@ -424,8 +430,9 @@ impl Connection {
         }
     }
 
-    /// The capacity that an incomplete request needs: the bytes received, if these are copied
-    /// before the next read; else at most twice as much, and no more than the whole request.
+    /// Returns the capacity that an incomplete request needs. If its bytes are copied before the
+    /// next read, that is their number. Otherwise it is at most twice as much, and no more than the
+    /// whole request.
     fn room_for(&self, rest: &[u8], buffers: &WorkerBuffers<'_>) -> usize {
         if rest.len() < MOVED {
             return rest.len();
@@ -434,13 +441,13 @@ impl Connection {
         (rest.len() + rest.len().max(READ)).min(whole).max(rest.len() + 1)
     }
 
-    /// Whether this connection may hold so many bytes of input, besides its replies.
+    /// Reserves `input` bytes of input besides the replies. Returns false if that is refused.
     fn hold(&mut self, input: usize, what: Use, buffers: &mut WorkerBuffers<'_>) -> bool {
         // server.V3: no buffer grows without this check.
         buffers.ledger.set(&mut self.holds, input + self.output.capacity(), what)
     }
 
-    /// Keeps replies until those of the next slices follow, and returns true; false if they are too
+    /// Keeps replies until the replies of the next slices follow. Returns false if they are too
     /// many, or if there is no memory for them.
     fn gather(
         &mut self,
@@ -455,8 +462,8 @@ impl Connection {
             return false;
         }
         if !is_gathered {
-            // Room for the replies of all slices left, estimated from this one: requests of one
-            // client are alike.
+            // Room for the replies of all remaining slices. The estimate takes this slice's ratio
+            // of replies to requests, because requests of one client are alike.
             let left = self.input.len() - self.taken;
             let seems = output.len().saturating_mul(2 + left / used.max(1));
             let mut longer =
@@ -490,7 +497,7 @@ impl Connection {
         })
     }
 
-    /// Sends replies; false if some are left, which are kept.
+    /// Sends replies. Returns false if some are left; these are kept.
     fn send(&mut self, output: &[u8], buffers: &mut WorkerBuffers<'_>) -> Result<bool, Errno> {
         if !buffers.context.handle.pinned.is_empty() {
             return self.send_pinned(output, buffers);
@@ -500,7 +507,7 @@ impl Connection {
         Ok(false)
     }
 
-    /// The same with pinned values, which are copied if they are left over.
+    /// Sends replies with pinned values. Values that cannot be sent now are copied.
     fn send_pinned(
         &mut self,
         output: &[u8],
@@ -533,7 +540,7 @@ impl Connection {
         Ok(left == 0)
     }
 
-    /// Keeps replies that the socket does not accept now.
+    /// Keeps the replies that the socket does not accept now.
     fn keep<'b>(
         &mut self,
         left: usize,
@@ -555,19 +562,19 @@ impl Connection {
         buffers.context.handle.counters.bytes_written.add(bytes as u64);
     }
 
-    /// Sends the replies that were kept; false if some are left.
+    /// Sends the kept replies. Returns false if some are left.
     fn flush(&mut self, buffers: &mut WorkerBuffers<'_>) -> Result<bool, Errno> {
         let (kept, from) = (take(&mut self.output), take(&mut self.written));
         let end = self.write(&kept, from, buffers)?;
         match end {
             None => buffers.spares.give(kept, &mut buffers.ledger),
-            // A rest that is small compared to its buffer's capacity moves to a smaller buffer.
+            // If the rest is small compared to its buffer's capacity, it moves to a smaller buffer.
             Some(end) if kept.len() - end < kept.capacity() / 2 => {
                 self.output = kept[end..].to_vec();
             }
             Some(end) => (self.output, self.written) = (kept, end),
         }
-        // It is never more than before.
+        // Never refused: the connection holds no more than before.
         let _ = self.hold(self.input.capacity(), Use::Bounded, buffers);
         Ok(end.is_none())
     }
@@ -609,7 +616,7 @@ impl Connection {
     }
 }
 
-/// The input left over, and the capacity of the buffer that keeps it.
+/// The remaining input, and the capacity of the buffer that keeps it.
 #[derive(Debug, Clone, Copy)]
 struct Rest {
     from: usize,

@@ -1,4 +1,4 @@
-//! Connection events: for clients that watch, and for the log.
+//! Connection events, for clients that watch and for the log.
 
 use super::worker::{WATCH_PAUSE, Worker};
 use crate::clients::address_text;
@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 impl Worker<'_> {
-    /// The descriptor of a connection, or -1 if it is closed.
+    /// Returns the descriptor of a connection, or -1 if it is closed.
     fn descriptor(&self, index: usize) -> i32 {
         let connection = self.connections.get(index).and_then(Option::as_ref);
         connection.map_or(-1, |found| rustix::fd::AsRawFd::as_raw_fd(&found.socket))

@@ -1,7 +1,7 @@
-//! Descriptors: how many the process needs, and the spare one.
+//! Descriptors: how many the process needs, and a spare descriptor for refusals.
 //!
-//! A process may have only so many open files (`RLIMIT_NOFILE`). Each connection is one of them,
-//! and so are the sockets and the events of each worker:
+//! A process may have a limited number of open files (`RLIMIT_NOFILE`). Each connection is an open
+//! file, and so are the sockets, the epoll and the eventfd of each worker:
 //!
 //! ```text
 //! limit = what is open at the start + sockets, workers, files + RESERVE + connections
@@ -10,10 +10,10 @@
 //! Laws:
 //! - server.D1 No more connections are admitted than there are descriptors for. If the limit can't
 //!   be raised for all of `-c`, the server says so at its start and admits fewer.
-//! - server.D2 An accept can fail all the same: the limit was lowered, or the whole system is out
-//!   of files. Then the client is accepted in the place of a spare descriptor, told, counted and
-//!   closed. If that fails, too, the worker does not listen for a moment (`accept`), and never
-//!   sleeps.
+//! - - server.D2 An accept can fail all the same, if the limit was lowered or the whole system is
+//!   out of files. Then the worker closes a spare descriptor, accepts the client in its place,
+//!   tells it the reason, counts it and closes it. If that fails, too, the worker does not listen
+//!   for a moment (`accept`), and never sleeps.
 
 use super::{Failure, inherit};
 use crate::args::Plan;
@@ -24,8 +24,8 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::{Mutex, PoisonError};
 
-/// Descriptors for what is open for a moment only: files of users and certificates, a scraper of
-/// metrics, the system's own files that `stats` reads.
+/// Descriptors for files that are open only for a moment: files of users and certificates, a
+/// scraper of metrics, the system's files that `stats` reads.
 const RESERVE: u64 = 8;
 /// Descriptors that are open at the start, if the system does not tell.
 const STANDARD: u64 = 3;
@@ -37,15 +37,15 @@ const PROCESS: u64 = 2;
 const RECORDING: u64 = 2;
 
 /// Raises the limit of open files as far as needed and allowed, and lowers the plan's connections
-/// to what fits (server.D1). Returns whether all workers have to share one socket for each
-/// address, because there is no room for one each.
+/// to what fits (server.D1). Returns true if all workers have to share one socket for each address,
+/// because there is no room for a socket each.
 pub(super) fn prepare(plan: &mut Plan) -> Result<bool, Failure> {
     let (open, connections) = (system::usage().files.max(STANDARD), plan.settings.connections_max);
     let all = (open + held(plan, false) + RESERVE).saturating_add(connections);
     let Some(limit) = raise(all).filter(|limit| *limit < all) else { return Ok(false) };
     let (own, threads) = (open + held(plan, true), plan.settings.threads);
     let room = limit.saturating_sub(own);
-    // Where it is tight, a few connections are better than a reserve.
+    // If descriptors are scarce, a few connections are better than a reserve.
     let served = room.saturating_sub(RESERVE).max(room.min(1)).min(connections);
     if served == 0 {
         let words = format!("{threads} workers and one connection need {} open files", own + 1);
@@ -63,7 +63,8 @@ pub(super) fn prepare(plan: &mut Plan) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// Descriptors that the server opens for this plan and keeps, without its connections.
+/// Returns the number of descriptors that the server opens for this plan and keeps, without its
+/// connections.
 fn held(plan: &Plan, is_shared: bool) -> u64 {
     let threads = plan.settings.threads as u64;
     // Inherited sockets are open already.
@@ -76,8 +77,8 @@ fn held(plan: &Plan, is_shared: bool) -> u64 {
     PROCESS + WORKER * threads + listeners + datagrams + files + recording
 }
 
-/// Raises the limit of open files to this number, or as far as the system allows. Returns the limit
-/// then; `None` is no limit.
+/// Raises the limit of open files to this number, or as far as the system allows. Returns the new
+/// limit; `None` is no limit.
 fn raise(wanted: u64) -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < wanted) {
@@ -101,7 +102,8 @@ impl Spare {
         Ok(Self(Mutex::new(Some(spare))))
     }
 
-    /// Does this while one descriptor more is free, unless another thread takes it first.
+    /// Calls `work` while one more descriptor is free, unless another thread takes that descriptor
+    /// first.
     pub(super) fn in_its_place<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *held = None;
@@ -111,7 +113,8 @@ impl Spare {
     }
 }
 
-/// Also one of the files that the whole system may have; a duplicate would be none.
+/// Opens the spare descriptor. It is an eventfd, because that also counts against the system's
+/// limit of files; a duplicate of another descriptor would not.
 fn spare() -> Result<OwnedFd, Errno> {
     eventfd(0, EventfdFlags::CLOEXEC)
 }

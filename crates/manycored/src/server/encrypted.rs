@@ -1,4 +1,4 @@
-//! Replies through TLS: from plain bytes to records to the socket.
+//! Replies through TLS: plain bytes become records, and records go to the socket.
 
 use crate::tls::TlsSession;
 use rustix::fd::OwnedFd;
@@ -7,7 +7,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use std::io::{self, IoSlice, Write};
 
 /// Encrypts and sends the pieces from `from` on, as far as possible. Returns the position reached,
-/// and whether all of it was sent.
+/// and true if everything was sent.
 pub(super) fn write_encrypted(
     tls: &mut TlsSession,
     socket: &OwnedFd,

@@ -14,8 +14,8 @@ pub(super) struct Accepted {
     pub(super) queue: Queue,
 }
 
-/// A worker as the other workers see it: its number of connections, and the inbox from which it
-/// takes more.
+/// A worker as the other workers see it: its number of connections, and its inbox of further
+/// connections.
 #[repr(align(128))]
 pub(super) struct Inbox {
     wake: OwnedFd,
@@ -62,7 +62,7 @@ impl Inbox {
         debug_assert!(before > 0, "server.V1: a worker has closed more connections than it had");
     }
 
-    /// Hands a connection to the worker; gives it back if the worker has ended.
+    /// Hands a connection to the worker. Returns the connection if the worker has ended.
     pub(super) fn hand_over(&self, accepted: Accepted) -> Option<Accepted> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(waiting) = &mut *waiting else { return Some(accepted) };
@@ -74,7 +74,7 @@ impl Inbox {
         None
     }
 
-    /// The connections that were handed over, for the worker itself.
+    /// Takes the connections that were handed over. Only the worker itself calls this.
     pub(super) fn take(&self) -> Vec<Accepted> {
         let _ = read(&self.wake, &mut [0; 8]);
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,7 +86,7 @@ impl Inbox {
         taken
     }
 
-    /// Closes the inbox; false, and nothing changed, if connections wait in it.
+    /// Closes the inbox. Returns false and changes nothing if connections wait in it.
     pub(super) fn close(&self) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let is_empty = waiting.as_ref().is_none_or(Vec::is_empty);

@@ -1,7 +1,7 @@
 //! Sockets that the service manager has opened for this process (systemd's socket activation).
 //!
-//! `LISTEN_FDS` says how many there are, from descriptor 3 on, and `LISTEN_PID` for which process.
-//! Source: the manual page sd_listen_fds(3).
+//! `LISTEN_FDS` is the number of sockets, from descriptor 3 on. `LISTEN_PID` is the process that
+//! they are for. Source: the manual page sd_listen_fds(3).
 
 use super::Failure;
 use rustix::fd::{FromRawFd, OwnedFd};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The first inherited descriptor.
 const FIRST: i32 = 3;
-/// The most sockets that are taken.
+/// The most sockets that the server takes.
 const MOST: i32 = 64;
 
 /// The number of inherited sockets, from the values of the two variables.
@@ -30,12 +30,13 @@ fn given() -> i32 {
     count(pid.as_deref(), fds.as_deref(), std::process::id())
 }
 
-/// Whether there are any.
+/// Returns true if there are inherited sockets.
 pub(super) fn is_given() -> bool {
     given() > 0
 }
 
-/// The sockets, each checked; none if the variables name another process, or at a second call.
+/// Returns the sockets, each checked. Returns none if the variables name another process, or at a
+/// second call.
 pub(super) fn sockets() -> Result<Vec<OwnedFd>, Failure> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let count = given();

@@ -1,11 +1,16 @@
 //! The listening sockets.
 //!
-//! For each address every worker has a socket and an accept queue of its own (`SO_REUSEPORT`), so
-//! that no two workers contend for one queue. (The kernel spreads connections by a hash of their
-//! addresses, which can give one worker most of a few; `handover` balances that.) A Unix socket has
-//! one queue, of which one worker is woken at a time; so have sockets inherited from the service
-//! manager, which are used instead of those that the options name, and all sockets where
-//! descriptors are scarce (`descriptors`).
+//! For each address every worker has its own socket and accept queue (`SO_REUSEPORT`), so that no
+//! two workers contend for a queue. The kernel spreads connections by a hash of their addresses.
+//! With few connections, one worker may get most of them; `handover` balances that.
+//!
+//! All workers share one queue of
+//!
+//! - a Unix socket,
+//! - sockets inherited from the service manager, which replace those that the options name,
+//! - all sockets, if descriptors are scarce (`descriptors`).
+//!
+//! The kernel wakes one worker at a time for a shared queue.
 
 use super::{Failure, inherit};
 use crate::args::{Listener, Plan};
@@ -27,15 +32,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a worker does not listen after an accept that could not even be refused; memcached's
-/// time.
+/// How long a worker does not listen if it could neither accept nor refuse a client. The time is
+/// memcached's.
 pub(super) const PAUSE: Duration = Duration::from_millis(10);
 
-/// The queues on which a worker does not listen for a moment.
+/// The queues on which a worker does not listen at present.
 #[derive(Default)]
 pub(super) struct Paused {
     pub(super) queues: Vec<usize>,
-    /// When the first of them was paused.
+    /// When the first queue was paused.
     pub(super) since: Option<Instant>,
     /// The second in which a pause was last logged.
     pub(super) logged: Option<u32>,
@@ -52,13 +57,13 @@ impl Paused {
 pub(super) struct Queue {
     pub(super) socket: Arc<OwnedFd>,
     pub(super) is_tcp: bool,
-    /// The authentication that its clients need.
+    /// Whether its connections are encrypted, and what its clients must show.
     pub(super) demand: Demand,
     /// The protocol spoken on it, if the options fix one.
     pub(super) language: Option<Language>,
-    /// Whether all workers share it: then one of them is woken at a time.
+    /// Whether all workers share it. If so, the kernel wakes one worker at a time.
     pub(super) is_shared: bool,
-    /// Whether it is inherited from the service manager, and so listens already.
+    /// Whether it is inherited from the service manager. If so, it listens already.
     is_inherited: bool,
 }
 
@@ -92,11 +97,10 @@ impl Queues {
         std::mem::take(&mut self.workers[worker])
     }
 
-    /// Starts to listen. Before this, connections are refused, as long as items are read from a
-    /// file.
+    /// Starts to listen. Until then, while items are read from a file, connections are refused.
     pub(super) fn listen(&self, backlog: i32) -> Result<(), Failure> {
         for address in &self.bound {
-            // Another server may have been started on the port in between.
+            // Another server may have been started on the port meanwhile.
             free(*address).map_err(Failure::system(format!("cannot listen on {address}")))?;
         }
         for queue in self.workers.iter().flatten().filter(|queue| !queue.is_inherited) {
@@ -116,13 +120,13 @@ impl Queues {
 
     /// Removes the Unix socket's file.
     pub(super) fn remove_socket(&self) {
-        // The removal may fail: after a change of user the file may belong to another.
+        // The removal may fail, because the file may belong to another user after a change of user.
         let _ = self.path.as_ref().map(fs::remove_file);
     }
 }
 
-/// Binds the addresses and the path of the plan; each worker's own sockets, or the same ones for
-/// all (`shares`).
+/// Binds the addresses and the path of the plan. Each worker has its own sockets, unless all share
+/// them (`shares`).
 pub(super) fn queues(plan: &Plan, shares: bool) -> Result<Queues, Failure> {
     let mut workers: Vec<Vec<Queue>> = (0..plan.settings.threads).map(|_| Vec::new()).collect();
     let given = inherit::sockets()?;
@@ -190,8 +194,9 @@ fn tcp_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// The address, with a port chosen by the system if it has none. Fails if another process listens
-/// there: with `SO_REUSEPORT` alone a second server would get part of the first one's connections.
+/// Returns the address; if it has no port, the system chooses one. Fails if another process listens
+/// there. With `SO_REUSEPORT` alone, a second server would get some of the first server's
+/// connections.
 fn free(address: SocketAddr) -> Result<SocketAddr, Errno> {
     let socket = tcp_socket(address)?;
     bind(&socket, &address)?;
@@ -208,7 +213,7 @@ fn tcp(address: SocketAddr) -> Result<OwnedFd, Errno> {
 fn unix(path: &Path, mask: u32) -> Result<OwnedFd, Errno> {
     let address = SocketAddrUnix::new(path)?;
     if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-        // Left behind by a server that was killed, unless a connection succeeds.
+        // Unless a connection succeeds, a killed server has left the socket behind.
         if connect(stream(AddressFamily::UNIX)?, &address).is_ok() {
             return Err(Errno::ADDRINUSE);
         }

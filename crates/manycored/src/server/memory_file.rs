@@ -1,16 +1,24 @@
-//! The file of `-e`: its names, its locks, and its life cycle. [`crate::restart`] defines its
+//! The file of `-e`: its names, its locks and its life cycle. [`crate::restart`] defines its
 //! content.
 //!
+//! ```text
+//! server runs          FILE.part open and locked, FILE does not exist
+//!   | graceful end     items written to FILE.part, then renamed
+//! server is away       FILE complete
+//!   | next start       FILE removed, then read
+//! server runs          ...
+//! ```
+//!
 //! Laws:
-//! - server.M1 FILE exists only between a server's orderly end and the next start: it is complete
-//!   when it gets its name, and has lost its name before its first item is read. So a server that
-//!   is killed never leaves a FILE that a later start could take for its last content.
-//! - server.M2 FILE.part is open and locked from the start to the end of a server: it is the file
-//!   that is written, and it keeps a second server away from FILE, which would otherwise find the
-//!   first server's items after that has served others. What a killed server left in it is
-//!   truncated at the next start.
-//! - server.M3 A file that is not this server's own is not destroyed: FILE is renamed if it is
-//!   another program's, and the server does not start where memcached left its FILE.meta.
+//! - - server.M1 FILE exists only between a server's orderly end and the next start. It is complete
+//!   when it gets its name, and loses its name before its first item is read. So a killed server
+//!   never leaves a FILE with old content.
+//! - - server.M2 FILE.part is open and locked from the start to the end of a server. The server
+//!   writes its items there. The lock keeps a second server away from FILE; otherwise the second
+//!   server could read items that the first server has changed since. The next start truncates a
+//!   FILE.part that a killed server has left.
+//! - - server.M3 The server destroys no file of another program. It renames such a FILE, and does
+//!   not start if memcached has left its FILE.meta.
 
 use super::Failure;
 use crate::restart::{HEADER, Header, Loaded, Refusal, load, save};
@@ -27,7 +35,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
-/// Bytes of the file that are read before their pages are returned to the system.
+/// After reading this many bytes, the server returns their pages to the system.
 const CUT: u64 = 4 << 20;
 
 /// The file of `-e`.
@@ -37,7 +45,7 @@ pub(super) struct MemoryFile {
     part: File,
 }
 
-/// The path with a suffix.
+/// Returns the path with a suffix.
 fn with(path: &Path, more: &str) -> PathBuf {
     let mut longer = OsString::from(path);
     longer.push(more);
@@ -59,7 +67,7 @@ fn open(path: &Path, more: OFlags) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether the path names this file.
+/// Returns true if the path names this file.
 fn is_named(file: &File, path: &Path) -> bool {
     let id = |found: fs::Metadata| (found.dev(), found.ino());
     let named = fs::symlink_metadata(path).map(id);
@@ -89,7 +97,7 @@ impl MemoryFile {
         Ok(own)
     }
 
-    /// Opens the file that is written to, truncated and locked.
+    /// Opens, locks and truncates the file that the server writes to.
     fn lock(path: &Path, part: &Path) -> Result<File, Failure> {
         // server.M2: the lock lasts as long as the file is open.
         let failed = || Failure::system(format!("-e {}: {}", path.display(), part.display()));
@@ -103,7 +111,8 @@ impl MemoryFile {
                 }
                 Err(error) => return Err(failed()(error.into())),
             }
-            // The previous server may have renamed or removed it between the opening and the lock.
+            // The previous server may have renamed or removed the file between the opening and the
+            // lock.
             if is_named(&file, part) {
                 file.set_len(0).map_err(failed())?;
                 return Ok(file);
@@ -115,7 +124,8 @@ impl MemoryFile {
         eprintln!("manycored: -e {}: {message}", self.path.display());
     }
 
-    /// A store with the items of the file; or an empty one, and the log tells the reason.
+    /// Returns a store with the items of the file. If there are none, returns an empty store and
+    /// logs the reason.
     pub(super) fn store(&self, limits: &Limits, threads: usize) -> Store {
         let read = self.take().and_then(|taken| {
             let Some((file, header)) = taken else { return Ok(None) };
@@ -134,8 +144,8 @@ impl MemoryFile {
         header.beginning(SystemTime::now())
     }
 
-    /// The file and its header, if there is one. It has no name any more (server.M1), or another
-    /// one (server.M3).
+    /// Returns the file and its header, if there is a file. It has lost its name (server.M1), or
+    /// has another name (server.M3).
     fn take(&self) -> Result<Option<(File, Header)>, Refusal> {
         let mut file = match open(&self.path, OFlags::empty()) {
             Ok(file) => file,
@@ -163,7 +173,7 @@ impl MemoryFile {
 
     fn read(&self, mut file: File, header: &Header, store: &Store) -> Result<(), Refusal> {
         let (start, mut cut) = (Instant::now(), 0);
-        // Where no hole can be punched, the pages of the file stay until the end.
+        // If the file system cannot punch holes, the pages of the file stay until the end.
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let other = file.try_clone().map_err(Refusal::Unreadable)?;
         let loaded = load(header, &mut file, store, |read| {
@@ -197,7 +207,7 @@ impl MemoryFile {
             Ok(saved)
         });
         let saved = written.map_err(failed())?;
-        // For a file system on a disk: without the sync, the name may be lost at a power failure.
+        // For a file system on a disk, where a power failure could otherwise lose the name.
         if let Some(folder) = self.path.parent().and_then(|folder| File::open(folder).ok()) {
             let _ = folder.sync_all();
         }
@@ -213,7 +223,7 @@ impl MemoryFile {
 
 impl Drop for MemoryFile {
     fn drop(&mut self) {
-        // While the lock is held, so that the file is no other server's. After a save it has its
+        // The lock is still held, so the file belongs to no other server. After a save it has its
         // final name.
         if is_named(&self.part, &self.part_path) {
             let _ = fs::remove_file(&self.part_path);

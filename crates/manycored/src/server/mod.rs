@@ -1,13 +1,19 @@
-//! The server: its sockets, its workers, its signals, its shutdown.
+//! The server: sockets, workers, signals and shutdown.
+//!
+//! ```text
+//! main thread:  start, housekeeping (sweeps, metrics), signals, shutdown
+//! worker 0..n:  epoll --ready--> connections, one slice of keys each, then epoll again
+//!               accept --> inbox of the worker with the fewest connections
+//! ```
 //!
 //! Laws:
-//! - server.V1 A connection belongs to one worker for its whole life: the one that had the fewest
-//!   when it was accepted. Workers share the items, and nothing else that is written at each
-//!   request.
-//! - server.V2 A worker never blocks on one client: reads and writes return at once, and while
-//!   replies cannot be sent, the client's next requests are not read (backpressure). Nor does one
-//!   client wait for all requests of another: every ready connection has a slice of keys in each
-//!   round, and new events are fetched between rounds.
+//! - - server.V1 A connection belongs to one worker for its whole life: the worker that had the
+//!   fewest connections when it was accepted. Apart from the items, workers share nothing that is
+//!   written at each request.
+//! - - server.V2 A worker never blocks on one client. Reads and writes return at once. While a
+//!   client's replies cannot be sent, its next requests are not read (backpressure). No client
+//!   waits for all requests of another client: in each round, every ready connection has a slice of
+//!   keys, and the worker fetches new events between rounds.
 //! - server.V3 The memory that one client can make the server hold is bounded: by a request's line
 //!   or value on the way in, and by `session`'s bound on the way out. So is the memory of all
 //!   clients together: [`crate::buffers`].
@@ -57,7 +63,7 @@ use worker::Worker;
 const GRACE: Duration = Duration::from_secs(5);
 /// How long the shutdown waits for the log to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// The period of the sweep for dead items, while any may exist.
+/// The period of the sweep for dead items, while there may be some.
 const TICK: Duration = Duration::from_millis(900);
 /// The period of the sweep of the whole table for expired items.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -140,13 +146,13 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     }
     let saved = |path: &PathBuf| MemoryFile::claim(path, plan.limits.memory);
     let saved = plan.memory_file.as_ref().map(saved).transpose()?;
-    // In the process that stays, and as its user.
+    // Only now: after the change of user, and in the process that stays after a `daemonize`.
     let recording = record(&plan)?;
     // Blocked before the first thread is started, so that no other thread is ever interrupted.
     let signals = signals()?;
     let store = begin(saved.as_ref(), &plan)?;
     if let Err(failure) = queues.listen(plan.settings.backlog) {
-        // Another program has taken the port in between: the items go back to the file.
+        // Another program has taken the port meanwhile: write the items back to the file.
         saved.map_or(Ok(()), |file| file.save(&store))?;
         return Err(failure);
     }
@@ -188,7 +194,7 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     served
 }
 
-/// Starts the recording, if there is to be one.
+/// Starts the recording, if `--trace` asks for it.
 fn record(plan: &Plan) -> Result<Option<Recording>, Failure> {
     let start = |(path, selection): &(PathBuf, trace::Selection)| {
         let what = format!("--trace {}", path.display());
@@ -197,8 +203,8 @@ fn record(plan: &Plan) -> Result<Option<Recording>, Failure> {
     plan.trace.as_ref().map(start).transpose()
 }
 
-/// The store that the server starts with. While items are read, a signal ends the server at once,
-/// except the signal for a graceful shutdown, which stays pending.
+/// Makes the store that the server starts with. While items are read, a signal ends the server at
+/// once; only the signal for a graceful shutdown stays pending.
 fn begin(saved: Option<&MemoryFile>, plan: &Plan) -> Result<Store, Failure> {
     let threads = plan.settings.threads;
     let Some(file) = saved else { return Ok(Store::new(plan.limits.clone(), threads)) };
@@ -245,18 +251,18 @@ enum End {
     Graceful,
 }
 
-/// The signals that end the server; the second one ends it at once.
+/// Returns the signals that end the server. A second signal ends it at once.
 fn at_once() -> SigSet {
     [Signal::SIGTERM, Signal::SIGINT].into_iter().collect()
 }
 
-/// These, the signal for a graceful shutdown, and the hang-up, which reloads users and
-/// certificates.
+/// Returns all signals that the server handles: those of `at_once`, USR1 for a graceful shutdown,
+/// and HUP, which reloads users and certificates.
 fn all() -> SigSet {
     at_once().iter().chain([Signal::SIGUSR1, Signal::SIGHUP]).collect()
 }
 
-/// Blocks these signals, and opens a descriptor to read them.
+/// Blocks all handled signals, and opens a descriptor to read them.
 fn signals() -> Result<SignalFd, Failure> {
     let mask = all();
     let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
@@ -292,7 +298,7 @@ fn keep_house(
                 shared.server.log.message(&error);
             }
         }
-        // After an accept that failed, the next one is tried in a second.
+        // After a failed accept, the next try is in a second.
         accepts = metrics.is_none_or(|listener| scrape::serve(listener, shared));
         shared.store.tick();
         if ticked.elapsed() < TICK {

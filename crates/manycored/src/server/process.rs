@@ -50,7 +50,7 @@ pub(super) fn prepare(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Raises the limit of core files to its maximum, the purpose of `-r`.
+/// Raises the limit of core files to its maximum, for `-r`.
 fn allow_core_files() -> Result<(), Failure> {
     let everything = Rlimit { current: None, maximum: None };
     if setrlimit(Resource::Core, everything).is_err() {
@@ -65,8 +65,8 @@ fn allow_core_files() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Logs the reason if `-L` asked for huge pages and there are none. Where the system allows them,
-/// items and tables use them anyway (`madvise`).
+/// Logs the reason if `-L` asked for huge pages and the system forbids them. Otherwise items and
+/// tables always use them (`madvise`).
 fn tell_of_huge_pages() {
     let path = "/sys/kernel/mm/transparent_hugepage/enabled";
     match fs::read_to_string(path) {
@@ -78,10 +78,10 @@ fn tell_of_huge_pages() {
     }
 }
 
-/// Has large values and buffers returned to the system as soon as they are freed. By default glibc
-/// raises its threshold when it sees one freed, keeps later ones, and the fragmentation adds up.
-/// The number is bounded: each is a mapping of its own, of which the system allows 65,530. Other
-/// allocators are not changed.
+/// Makes glibc return large values and buffers to the system as soon as they are freed. By default,
+/// when glibc sees a large block freed, it raises its threshold and keeps later blocks, so
+/// fragmentation grows. The number of large blocks is bounded, because each is a mapping, and the
+/// system allows 65,530 of them. Other allocators are not changed.
 pub(super) fn return_large_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it sets two parameters of the allocator, which guards them itself.
@@ -97,8 +97,8 @@ pub(super) fn lock_memory() -> Result<(), Failure> {
     mlockall(all).map_err(Failure::system("-k: memory cannot be locked"))
 }
 
-/// A panic of a worker is a defect: an end of the process is better than a server without one of
-/// its workers.
+/// Makes a panic end the process. A worker's panic is a defect, and no server is better than a
+/// server without one of its workers.
 pub(super) fn die_of_panics() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -121,13 +121,13 @@ impl Pidfile {
 
 impl Drop for Pidfile {
     fn drop(&mut self) {
-        // The removal may fail: after a change of user the file may belong to another.
+        // The removal may fail, because the file may belong to another user after a change of user.
         let _ = self.0.as_ref().map(fs::remove_file);
     }
 }
 
-/// Writes the ports to the file that `MEMCACHED_PORT_FILENAME` names, for memcached's tests; prints
-/// them at verbosity 1.
+/// Writes the ports to the file that `MEMCACHED_PORT_FILENAME` names, for memcached's tests. Prints
+/// the ports at verbosity 1.
 pub(super) fn tell_ports(settings: &Settings) {
     if let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") {
         let ports = [("TCP", settings.port), ("UDP", settings.udp_port)];
@@ -143,7 +143,8 @@ pub(super) fn tell_ports(settings: &Settings) {
     }
 }
 
-/// Writes and renames, so that a reader of the file finds all of the text, or no file.
+/// Writes a file under another name and renames it, so that a reader finds the whole text or no
+/// file.
 fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let mut other = path.as_os_str().to_owned();
     other.push(".tmp");

@@ -1,8 +1,8 @@
 //! The socket that serves the metrics by HTTP.
 //!
-//! One client at a time, in the housekeeping thread: a page takes some microseconds, and a client
-//! that does not accept it in time is dropped. So a stalled client delays the housekeeping by at
-//! most [`PATIENCE`], and no worker at all.
+//! The housekeeping thread serves one client at a time. A page takes some microseconds, and a
+//! client that does not accept it in time is dropped. So a stalled client delays the housekeeping
+//! by at most [`PATIENCE`], and never delays a worker.
 
 use super::{Failure, Shared};
 use crate::metrics;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// The longest that one client may take.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// The longest request, of which only the first line is parsed.
+/// The longest request. Only its first line is parsed.
 const REQUEST_MAX: usize = 4096;
 
 /// Listens on the address.
@@ -23,8 +23,8 @@ pub(super) fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     Ok(listener)
 }
 
-/// Serves one client, if one is connected. False if one is and can't be accepted, for lack of a
-/// descriptor or of memory: then the listener stays readable.
+/// Serves one client, if a client is connected. Returns false if a client can't be accepted, for
+/// lack of a descriptor or of memory. Then the listener stays readable.
 pub(super) fn serve(listener: &TcpListener, shared: &Shared) -> bool {
     match listener.accept() {
         Ok((mut stream, _)) => {

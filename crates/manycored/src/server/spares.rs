@@ -1,15 +1,15 @@
-//! Spare buffers: returned by connections, and kept for the next ones.
+//! Spare buffers, which connections return and later connections reuse.
 //!
-//! A new buffer costs a page fault for every 4 KB when it is first written, if it is large or if
-//! the allocator has returned its pages: half a millisecond for a megabyte. So the last ones are
-//! kept while they are used, and for a second or two after that; their bytes are in the ledger, and
-//! none is kept if other buffers need the room.
+//! If a new buffer is large, or if the allocator has returned its pages, its first use costs a page
+//! fault for every 4 KB: half a millisecond for a megabyte. So a worker keeps the last buffers
+//! while they are used, and for a second or two after that. The ledger counts their bytes. None is
+//! kept if other buffers need the room.
 
 use crate::buffers::{Ledger, Use};
 
 /// The most buffers that are kept.
 const COUNT: usize = 32;
-/// The most bytes that these have together.
+/// The most bytes of all kept buffers together.
 const BYTES: usize = 8 << 20;
 
 /// A worker's spare buffers.
@@ -24,7 +24,7 @@ pub(super) struct Spares {
 }
 
 impl Spares {
-    /// An empty buffer with a capacity of at least `room`, and not much above `most`.
+    /// Returns an empty buffer with a capacity of at least `room`, and not much above `most`.
     pub(super) fn take(&mut self, room: usize, most: usize, ledger: &mut Ledger<'_>) -> Vec<u8> {
         let most = most.max(room).max(2048).saturating_mul(2);
         let fits = |spare: &Vec<u8>| (room..=most).contains(&spare.capacity());

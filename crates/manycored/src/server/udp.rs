@@ -1,22 +1,31 @@
 //! Requests and replies in datagrams (`-U`).
 //!
-//! Each begins with a header of eight bytes, in network order: a number that the client chose, the
-//! datagram's sequence number within its message, the number of datagrams of the message, and two
-//! reserved bytes. A request is one datagram; a reply is as many as it needs, in order, with the
-//! client's number. Each request datagram is a session of its own, which ends with it. Source:
-//! memcached's protocol.txt, "UDP protocol". (memcached 1.6.18 sends the lines of a reply to
-//! several keys as messages of their own; that text, and this server, have one message.)
+//! Each datagram begins with a header of eight bytes, in network order:
+//!
+//! ```text
+//! bytes 0-1   the client's number of the request
+//! bytes 2-3   the datagram's sequence number within its message
+//! bytes 4-5   the number of datagrams of the message
+//! bytes 6-7   reserved
+//! ```
+//!
+//! A request is one datagram. A reply has as many datagrams as it needs, in order, with the
+//! client's number. Each request datagram is a session of its own. Source: memcached's
+//! protocol.txt, "UDP protocol". (memcached 1.6.18 sends each line of a reply to several keys as a
+//! message of its own; that text, and this server, have one message.)
 //!
 //! Laws:
-//! - server.U1 A datagram is answered at once, and nothing of it is kept: no client holds memory.
-//! - server.U2 The sender's address is not authenticated, and may be forged so that the reply goes
-//!   to another host (amplification). So the datagrams of a reply have at most
-//!   [`UDP_RATIO`] times the bytes of the request's, unless the options set another ratio
-//!   (`-o udp_reply_ratio`), or the sender is this machine, an address that no host on a network
-//!   can forge. A request whose reply would exceed that is refused in a line, and
-//!   the requests behind it get no reply.
-//! - server.U3 Its replies end with the one that reaches `session`'s bound; the requests behind
-//!   that get none. What the system does not accept at once is lost, as datagrams are.
+//! - - server.U1 The worker answers a datagram at once and keeps nothing of it, so no client holds
+//!   memory.
+//! - - server.U2 The sender's address is not authenticated. It may be forged, so that the reply
+//!   goes to another host (amplification). So a reply's datagrams have at most [`UDP_RATIO`] times
+//!   the bytes of the request's datagram. There is no such bound if the sender is this machine,
+//!   because no host on a network can forge that address. The option `-o udp_reply_ratio` sets
+//!   another ratio for all senders. If a reply would exceed the bound, its request is refused in a
+//!   line, and the requests behind it get no reply.
+//! - - server.U3 The replies to a datagram end with the reply that reaches `session`'s bound; later
+//!   requests in the datagram get no reply. If the system does not accept a datagram at once, the
+//!   datagram is lost.
 
 use super::Failure;
 use super::connection::WorkerBuffers;
@@ -39,10 +48,10 @@ use std::net::SocketAddr;
 
 /// Bytes of a header.
 const HEADER: usize = 8;
-/// Bytes of one datagram of a reply, its header included, as in memcached: what fits into an
-/// Ethernet frame.
+/// Bytes of one datagram of a reply, its header included, as in memcached. It fits into an Ethernet
+/// frame.
 const DATAGRAM: usize = 1400;
-/// The longest datagram that UDP has.
+/// The length of the longest UDP datagram.
 pub(super) const LONGEST: usize = 1 << 16;
 /// Datagrams that are answered before other sockets have their turn.
 const TURN: usize = 64;
@@ -79,7 +88,7 @@ fn socket(address: SocketAddr, is_shared: bool) -> Result<OwnedFd, Errno> {
         set_ipv6_v6only(&socket, true)?;
     }
     set_socket_reuseport(&socket, is_shared)?;
-    // As much as the system allows: with less, more datagrams are lost.
+    // The system may allow less; then more datagrams are lost.
     let _ = set_socket_send_buffer_size(&socket, BUFFER);
     let _ = set_socket_recv_buffer_size(&socket, BUFFER);
     bind(&socket, &address)?;
@@ -101,14 +110,15 @@ struct Header {
     is_whole: bool,
 }
 
-/// The header, and what follows; `None` if the datagram is too short to have one.
+/// Splits a datagram into its header and the rest. `None` if the datagram is too short.
 fn split(datagram: &[u8]) -> Option<(Header, &[u8])> {
     let (header, rest) = datagram.split_first_chunk::<HEADER>()?;
     let [a, b, _, _, total @ .., _, _] = *header;
     Some((Header { id: [a, b], is_whole: total == [0, 1] }, rest))
 }
 
-/// The datagrams of a reply; none if it is empty, or longer than the header can number.
+/// Returns the datagrams of a reply. There are none if the reply is empty, or longer than the
+/// header can number.
 fn datagrams(id: [u8; 2], reply: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
     let parts = reply.chunks(DATAGRAM - HEADER);
     let total = u16::try_from(parts.len()).ok();
@@ -125,7 +135,7 @@ fn datagrams(id: [u8; 2], reply: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
     })
 }
 
-/// Answers the datagrams received. True if a client asked for a shutdown.
+/// Answers the received datagrams. Returns true if a client asked for a shutdown.
 pub(super) fn serve(
     socket: impl AsFd,
     buffers: &mut WorkerBuffers<'_>,
@@ -156,7 +166,7 @@ pub(super) fn serve(
     action == SessionAction::Shutdown
 }
 
-/// Bytes of all datagrams of a reply.
+/// Returns the bytes of all datagrams of a reply.
 fn sent_for(reply: usize) -> usize {
     reply + reply.div_ceil(DATAGRAM - HEADER) * HEADER
 }

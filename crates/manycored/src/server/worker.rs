@@ -1,4 +1,4 @@
-//! A worker: one thread, its queues, its connections, one epoll.
+//! A worker: one thread with its queues, its connections and an epoll.
 
 use super::connection::{Connection, ConnectionState, WorkerBuffers};
 use super::handover::Accepted;
@@ -28,15 +28,15 @@ const DATAGRAMS: u64 = 1 << 31;
 /// The token of the wake-up: for a shutdown, or a connection from another worker.
 const WAKE: u64 = 0;
 
-/// Keys of one connection before the others have their turn: as many as are looked up in one batch.
+/// Keys of one connection before the other connections have their turn: a whole batch of look-ups.
 const SLICE: usize = 64;
 /// Keys in a round of slices after which new events are fetched. With few connections the slices
 /// are longer.
 const ROUND: usize = 512;
 
-/// Watches a queue for clients.
+/// Lets an epoll watch a queue for clients.
 pub(super) fn listen_to(epoll: &OwnedFd, at: usize, queue: &Queue) -> Result<(), Errno> {
-    // Of the workers that share a queue one is woken.
+    // If workers share a queue, the kernel wakes one of them.
     let alone = if queue.is_shared { EventFlags::EXCLUSIVE } else { EventFlags::empty() };
     epoll::add(epoll, &*queue.socket, EventData::new_u64(at as u64 + 1), EventFlags::IN | alone)
 }
@@ -61,7 +61,7 @@ pub(super) struct Worker<'s> {
     pub(super) watchers: Vec<usize>,
     /// The store's time at which events were last sent to them.
     pub(super) watched: u64,
-    /// Turns of connections so far; a sample of them is timed.
+    /// Turns of connections so far. A sample of the turns is timed.
     turns: u32,
     /// The deadline of the shutdown.
     ends_by: Option<Instant>,
@@ -70,8 +70,8 @@ pub(super) struct Worker<'s> {
 }
 
 impl<'s> Worker<'s> {
-    /// Creates the worker's system resources; everything else is created by its thread, and stays
-    /// there.
+    /// Creates the worker's system resources. The worker's thread creates everything else, and
+    /// keeps it.
     pub(super) fn prepare(
         number: usize,
         shared: &'s Shared,
@@ -180,7 +180,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Whether the shutdown is complete. Begins it when it is requested (law server.V4).
+    /// Returns true if the shutdown is complete. Begins the shutdown when it is requested (law
+    /// server.V4).
     fn is_over(&mut self) -> bool {
         // ORDER: Relaxed; an eventfd published it.
         if !self.shared.draining.load(Ordering::Relaxed) {
@@ -200,7 +201,8 @@ impl<'s> Worker<'s> {
             }
         }
         let is_empty = self.free.len() == self.connections.len();
-        // A connection that another worker hands over at this moment is served first.
+        // If another worker hands over a connection at this moment, that connection is served
+        // first.
         (is_empty && self.shared.inboxes[self.number].close()) || Instant::now() >= ends_by
     }
 
@@ -223,7 +225,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Starts to serve a connection that was admitted, and is already counted as this worker's.
+    /// Starts to serve an admitted connection, which is already counted as this worker's.
     pub(super) fn welcome(&mut self, Accepted { socket, queue }: Accepted) {
         let is_tcp = queue.is_tcp;
         let tls = self.shared.server.tls.as_ref().filter(|_| self.encrypts(&queue));
@@ -231,7 +233,7 @@ impl<'s> Worker<'s> {
         // ORDER: Relaxed; counts.
         server.accepted.fetch_add(1, Ordering::Relaxed);
         if is_tcp {
-            // Without these options the connection is slower, and otherwise the same.
+            // An error is harmless: without these options the connection is only slower.
             let _ = set_tcp_nodelay(&socket, true);
             let _ = set_socket_keepalive(&socket, true);
         }
@@ -283,7 +285,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Serves a connection, unless it is queued to continue: then it has one turn with the others.
+    /// Serves a connection, unless it is queued to continue and will have its turn anyway.
     fn serve_unless_queued(&mut self, index: usize) {
         let connection = self.connections.get(index).and_then(Option::as_ref);
         if connection.is_some_and(|connection| connection.state != ConnectionState::Yielded) {
@@ -292,7 +294,7 @@ impl<'s> Worker<'s> {
     }
 
     pub(super) fn serve(&mut self, index: usize) {
-        // The event may be of a connection that was closed a moment ago.
+        // The event's connection may have been closed a moment ago.
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
@@ -331,7 +333,7 @@ impl<'s> Worker<'s> {
         self.close_for(index, None);
     }
 
-    /// The same for a reason that the server has, not the client.
+    /// Closes a connection. `reason` is the server's reason, if it has one.
     fn close_for(&mut self, index: usize, reason: Option<&str>) {
         let ends = self.ends_by.is_some().then_some("shutdown");
         let own = self.connections[index].as_ref().map(Connection::reason);
@@ -348,9 +350,9 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Closes connections on which no byte was received or sent for too long: for `idle_timeout`;
-    /// or, while buffers are scarce, for `buffer_timeout` with an incomplete request or unsent
-    /// replies.
+    /// Closes connections that received and sent no byte for `idle_timeout`. While buffers are
+    /// scarce, also closes connections with an incomplete request or unsent replies after
+    /// `buffer_timeout`.
     fn kick_idle(&mut self) {
         let server = &self.shared.server;
         let (idle, stalled) = (server.settings.idle_timeout, server.settings.buffer_timeout);
@@ -379,8 +381,8 @@ impl<'s> Worker<'s> {
     }
 }
 
-/// Shuts the server down, as a signal does.
+/// Shuts the server down by a signal.
 fn end_server() {
-    // A signal to the own process, which is always allowed.
+    // A process may always signal itself.
     let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGINT);
 }
