@@ -1,10 +1,10 @@
 //! Authentication: users and passwords from a file (`-Y`), as in memcached's text protocol.
 //!
-//! A client sends `set KEY FLAGS TIME LENGTH` first, with `user password` as the value; the key,
-//! the flags and the time are ignored. Until that is accepted, nothing else is. Refusals are
-//! counted (`auth_errors`) and, with `-v`, logged. In the binary protocol the same users
-//! authenticate with SASL `PLAIN`; with `-S` alone they are those of SASL's own files
-//! (`auth/source.rs`). Nothing is encrypted: this prevents mistakes, not eavesdropping.
+//! A client first sends `set KEY FLAGS TIME LENGTH` with `user password` as the value. The key, the
+//! flags and the time are ignored. Until the credentials are accepted, every other request is
+//! refused. Refusals are counted (`auth_errors`) and, with `-v`, logged. In the binary protocol the
+//! same users authenticate with SASL `PLAIN`. With `-S` alone, the users are those of SASL's own
+//! files (`auth/source.rs`). Nothing is encrypted: this prevents mistakes, not eavesdropping.
 
 mod hash_file;
 mod source;
@@ -16,7 +16,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The longest line of a client that is not authenticated.
+/// The longest line of an unauthenticated client.
 const LINE_MAX: usize = 2048;
 /// The longest value of such a client.
 const VALUE_MAX: usize = 16 << 10;
@@ -40,7 +40,7 @@ pub struct Auth {
 #[derive(Default)]
 struct Users {
     list: Vec<User>,
-    /// The state of the file when it was read, if a change of it will be seen.
+    /// The state of the file when it was read, if a later change of the file can be noticed.
     stamp: Option<Stamp>,
 }
 
@@ -51,35 +51,36 @@ impl fmt::Debug for Auth {
     }
 }
 
-/// A message of a client that is not authenticated.
+/// A message of an unauthenticated client.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AuthStep {
     /// It is not complete.
     Incomplete,
-    /// A user and a password of so many bytes, and whether they are right.
+    /// A user and a password: the bytes of the message, and whether they are right.
     Credentials(usize, bool),
-    /// So many bytes of another message, and the error reply to it.
+    /// Another message: its bytes, and the error reply.
     Refused(usize, &'static str),
-    /// No message of this protocol: the connection is closed.
+    /// Not a message of this protocol. The connection is closed.
     Invalid,
 }
 
-/// Whether two texts are equal, in a time that depends on their lengths alone.
+/// Returns true if two texts are equal. Its time depends only on their lengths.
 fn same(one: &[u8], other: &[u8]) -> bool {
     let differences = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
     one.len() == other.len() && std::hint::black_box(differences) == 0
 }
 
 impl Auth {
-    /// The users of this file.
+    /// Reads the users of this file.
     ///
     /// # Errors
-    /// What is wrong with it, as a sentence.
+    /// A message that says what is wrong with the file.
     pub fn read(path: PathBuf) -> Result<Self, String> {
         Self::of(Source::Option(path))
     }
 
-    /// The users of SASL's files; none as long as these do not exist, for which there is a warning.
+    /// Reads the users of SASL's files. If there is no file, warns, and has no users until a file
+    /// appears.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -108,7 +109,7 @@ impl Auth {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the file again. If something is wrong with it, the old users stay.
+    /// Rereads the file. On an error, the old users stay.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -117,14 +118,14 @@ impl Auth {
     }
 
     fn read_into(&self, users: &mut Users) -> Result<(), String> {
-        // Before the file is read: a change in between is seen later.
+        // Taken before the file is read, so that a change meanwhile is noticed later.
         let stamp = self.source.stamp();
         let list = self.source.read()?;
         *users = Users { list, stamp };
         Ok(())
     }
 
-    /// Reads the files of SASL again if they have changed.
+    /// Rereads the files of SASL if they have changed.
     ///
     /// # Errors
     /// As [`reload`](Self::reload).
@@ -132,22 +133,22 @@ impl Auth {
         if !self.source.is_watched() {
             return Ok(());
         }
-        // Locked while it is read: of several workers one reads, with one descriptor.
+        // Locked during the read, so that only one of several workers reads, with one descriptor.
         let mut users = self.users();
         let is_same = users.stamp.is_some() && users.stamp == self.source.stamp();
         if is_same { Ok(()) } else { self.read_into(&mut users) }
     }
 
-    /// Whether there is such a user, with this password.
+    /// Returns true if there is such a user with this password.
     pub(crate) fn knows(&self, user: &[u8], password: &[u8]) -> bool {
         let user = self.source.listed(user);
-        // All are compared, for constant time.
+        // Compares all users, for constant time.
         let known =
             |known, (u, p): &User| known | (same(u, &user) & self.source.accepts(p, password));
         self.users().list.iter().fold(false, known)
     }
 
-    /// The message at the beginning of the input.
+    /// Returns the message at the beginning of the input.
     pub(crate) fn next_step(&self, input: &[u8]) -> AuthStep {
         let Some(end) = memchr(b'\n', &input[..input.len().min(LINE_MAX + 1)]) else {
             return if input.len() <= LINE_MAX { AuthStep::Incomplete } else { AuthStep::Invalid };
@@ -179,8 +180,8 @@ impl Auth {
 #[doc(hidden)]
 pub type Credentials = (Vec<u8>, Vec<u8>);
 
-/// The users of a file with these bytes: one of `-Y` (0), of `MEMCACHED_SASL_PWDB` (1), or a
-/// `sasldb` (2). For a fuzzer.
+/// Returns the users of a file with these bytes: a file of `-Y` (0), a file of
+/// `MEMCACHED_SASL_PWDB` (1), or a `sasldb` (2). For a fuzzer.
 #[doc(hidden)]
 pub fn users_of(kind: u8, bytes: &[u8]) -> Result<Vec<Credentials>, String> {
     let source = match kind {

@@ -35,24 +35,24 @@ impl BinarySession {
         Self { parser, action: SessionAction::Continue, has_begun: false }
     }
 
-    /// What it needs from its connection.
+    /// Returns what it needs from its connection.
     pub(crate) fn action(&self) -> SessionAction {
         self.action
     }
 
-    /// Whether it is between two requests, so that its end cuts none off.
+    /// Returns true if it is between two requests, so that its end cuts off no request.
     pub(crate) fn is_between(&self) -> bool {
         self.parser.is_between()
     }
 
-    /// Bytes of the whole incomplete request that begins here, if its length is known.
+    /// Returns the total length of the incomplete request that begins here, if it is known.
     pub(crate) fn whole_length(&self, input: &[u8]) -> Option<usize> {
         let mut parser = self.parser;
         let Some(Step::Request(used, ..)) = parser.refuse_value(input) else { return None };
         Some(used + parser.awaited())
     }
 
-    /// Refuses the incomplete request that begins here, for lack of memory: the rest of its value
+    /// Refuses the incomplete request that begins here, for lack of memory. The rest of its value
     /// is dropped as it is received, or the connection is closed. Returns the bytes used.
     pub(crate) fn refuse(
         &mut self,
@@ -75,7 +75,7 @@ impl BinarySession {
         used
     }
 
-    /// Answers the requests in the input, up to so many.
+    /// Answers the requests in the input, up to `budget` requests.
     pub(crate) fn feed(
         &mut self,
         context: &mut Context<'_>,
@@ -171,8 +171,8 @@ impl BinarySession {
         }
     }
 
-    /// Authenticates the client, or refuses it; without credentials it is asked for them. A client
-    /// that authenticates again loses its access until the new credentials are accepted.
+    /// Authenticates the client, refuses it, or asks for missing credentials. A client that
+    /// authenticates again loses its access until the new credentials are accepted.
     fn authenticate(
         &mut self,
         context: &Context<'_>,
@@ -218,14 +218,14 @@ fn count_refusal(counters: &Counters, server: &ServerState, reason: &str) {
 }
 
 impl Head {
-    /// The version that the item must have (compare-and-swap).
+    /// Returns the version that the item must have (compare-and-swap).
     fn wanted(self) -> Option<u64> {
         (self.cas != 0).then_some(self.cas)
     }
 }
 
-/// The user and the password of PLAIN credentials. The authorization identity before them must be
-/// empty or the user itself.
+/// Returns the user and the password of PLAIN credentials. The authorization identity before them
+/// must be empty or the user itself.
 fn pair(proof: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut parts = proof.splitn(3, |byte| *byte == 0);
     let (name, user, password) = (parts.next()?, parts.next()?, parts.next()?);
@@ -270,7 +270,7 @@ fn fail(out: &mut Vec<u8>, head: Head, status: Status) {
     packet(out, head, status, 0, [&[], &[], status.text().as_bytes()]);
 }
 
-/// Replies that there is no room; `words` name the cause.
+/// Replies that there is no room. `words` name the cause.
 fn no_room(out: &mut Vec<u8>, head: Head, words: &str) {
     packet(out, head, Status::NoMemory, 0, [&[], &[], words.as_bytes()]);
 }
@@ -328,7 +328,7 @@ fn store(handle: &mut Handle<'_>, head: Head, put: &Put<'_>, out: &mut Vec<u8>) 
     let new_item = NewItem { flags: put.flags, deadline, ..NewItem::new(put.key, put.data) };
     let extends = matches!(put.mode, Mode::Append | Mode::Prepend);
     let cas = head.wanted();
-    // A version is a condition of its own, and replaces that of the command.
+    // A version is a condition of its own, and replaces the command's condition.
     let mode = if cas.is_some() && !extends { Mode::Set } else { put.mode };
     let written = handle.put(&new_item, StoreCondition { cas, ..StoreCondition::plain(mode) });
     let status = match written.outcome {
@@ -373,14 +373,14 @@ fn change(handle: &mut Handle<'_>, head: Head, key: &[u8], delta: Delta, out: &m
             Outcome::Stored => {
                 return done(out, head, written.cas, &delta.initial.to_be_bytes());
             }
-            // Another client has created the item in between: try again.
+            // Another client has created the item meanwhile: try again.
             Outcome::NotStored => {}
             _ => return no_room(out, head, "Out of memory allocating new item"),
         }
     }
 }
 
-/// The text protocol's report, with one packet for each line, and an empty one at the end.
+/// Sends the text protocol's report, with a packet for each line and an empty packet at the end.
 fn stats(context: &Context<'_>, head: Head, which: &[u8], out: &mut Vec<u8>) {
     let mut text = Vec::new();
     match which {

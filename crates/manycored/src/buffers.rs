@@ -1,23 +1,26 @@
 //! The memory limit of the buffers of all connections, beside the items' memory (`-m`).
 //!
-//! A connection has buffers of its own only for what outlasts a turn: an incomplete request,
-//! requests that wait for their slice, replies that the socket does not accept. Everything else
-//! passes through buffers that its worker's connections share.
+//! A connection has its own buffers only for bytes that outlast a turn: an incomplete request,
+//! requests that wait for their slice, replies that the socket does not accept. All other bytes
+//! pass through buffers that the worker's connections share.
+//!
+//! ```text
+//! Budget (all workers)  --reserves chunks-->  Ledger (one worker)  --counts-->  connections
+//! ```
 //!
 //! Laws:
-//! - buffers.B1 What connections hold is reserved in the [`Budget`] before it is allocated. A
-//!   worker's [`Ledger`] reserves it in chunks, so that short-lived buffers write nothing
-//!   shared.
-//! - buffers.B2 Incomplete requests leave a quarter of the limit to replies: a
-//!   refused request costs an error, a refused reply the connection.
-//! - buffers.B3 A connection may hold [`SMALL`] bytes whatever the others hold, so that a short
-//!   request that a packet's end cuts is served.
+//! - - buffers.B1 Memory for connections is reserved in the [`Budget`] before it is allocated. A
+//!   worker's [`Ledger`] reserves it in chunks, so that short-lived buffers write nothing shared.
+//! - - buffers.B2 Incomplete requests leave a quarter of the limit to replies. The reason: a
+//!   refused request costs an error, but a refused reply costs the connection.
+//! - - buffers.B3 A connection may always hold [`SMALL`] bytes, so that a short request is served
+//!   even if it is cut by the end of a packet.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What a connection may hold in any case.
+/// Bytes that a connection may always hold.
 pub const SMALL: usize = 4 << 10;
-/// The most that a ledger reserves without need.
+/// The most bytes that a ledger reserves ahead.
 const CHUNK_MAX: usize = 256 << 10;
 
 /// The options of buffers.
@@ -28,12 +31,12 @@ pub struct Options {
     /// Seconds after which a stalled connection with bytes in its buffers is closed while
     /// buffers are scarce; 0 is never.
     pub timeout: u64,
-    /// The least limit: one item can always be received and sent.
+    /// The least limit, so that one item can always be received and sent.
     least: usize,
 }
 
 impl Options {
-    /// The default, with so much memory for items, and for one.
+    /// Returns the defaults for `memory` bytes of items, each of at most `item` bytes.
     #[must_use]
     pub fn new(memory: u64, item: usize) -> Self {
         let quarter = usize::try_from(memory / 4).unwrap_or(usize::MAX);
@@ -41,10 +44,10 @@ impl Options {
         Self { limit: quarter.max(32 << 20).max(least), timeout: 30, least }
     }
 
-    /// Takes an option of `-o`; false if it is not about buffers.
+    /// Takes an option of `-o`. Returns false if the option is not about buffers.
     ///
     /// # Errors
-    /// What is wrong with the value, as a sentence.
+    /// A message that says what is wrong with the value.
     pub fn take(
         &mut self,
         name: &str,
@@ -78,7 +81,7 @@ pub enum Use {
     Unfinished,
     /// Replies, and whole requests that wait for them.
     Replies,
-    /// Bounded elsewhere: counted, and never refused.
+    /// Memory that is bounded elsewhere. It is counted and never refused.
     Bounded,
 }
 
@@ -91,7 +94,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// For so many bytes; 0 is no limit.
+    /// Makes a budget of `limit` bytes; 0 is no limit.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { limit, ..Self::default() }
@@ -123,13 +126,14 @@ impl Budget {
         self.closed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether more than half of the limit is reserved.
+    /// Returns true if more than half of the limit is reserved.
     #[must_use]
     pub fn is_scarce(&self) -> bool {
         self.limit != 0 && self.reserved() > self.limit / 2
     }
 
-    /// Whether at most a quarter of the limit is reserved: there is room for convenience.
+    /// Returns true if at most a quarter of the limit is reserved, so that there is room for caches
+    /// of buffers.
     #[must_use]
     pub fn is_ample(&self) -> bool {
         self.limit == 0 || self.reserved() <= self.limit / 4
@@ -164,15 +168,15 @@ pub struct Ledger<'b> {
     chunk: usize,
     /// Bytes that the worker's connections hold.
     held: usize,
-    /// Bytes that are reserved for them: at least as many, at most two chunks more.
+    /// Bytes that are reserved for them: at least `held`, and at most two chunks more.
     reserved: usize,
 }
 
 impl<'b> Ledger<'b> {
-    /// That of one of so many workers.
+    /// Makes the ledger of one of `workers` workers.
     #[must_use]
     pub fn new(budget: &'b Budget, workers: usize) -> Self {
-        // All workers together have at most an eighth of the limit without need.
+        // All workers together reserve at most an eighth of the limit ahead.
         let share =
             if budget.limit == 0 { CHUNK_MAX } else { budget.limit / (16 * workers.max(1)) };
         Self { budget, chunk: share.min(CHUNK_MAX), held: 0, reserved: 0 }
@@ -190,8 +194,8 @@ impl<'b> Ledger<'b> {
         self.held
     }
 
-    /// Changes what a connection holds to so many bytes. False, and nothing changed, if that is
-    /// refused.
+    /// Sets the bytes that a connection holds to `bytes`. Returns false and changes nothing if that
+    /// is refused.
     #[must_use]
     pub fn set(&mut self, holds: &mut usize, bytes: usize, what: Use) -> bool {
         debug_assert!(

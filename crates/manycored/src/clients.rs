@@ -1,13 +1,14 @@
-//! Connections, as `stats conns` shows them.
+//! The list of connections, for `stats conns`.
 //!
 //! Law: a connection leaves the list before its descriptor is closed, and a thread that uses a
-//! descriptor holds the lock of its shard of the list. So the descriptor is the connection's.
+//! descriptor holds the lock of its part of the list. So a listed descriptor always belongs to its
+//! connection.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Parts of the list, so that workers do not wait for one another.
+/// The number of parts of the list, so that workers do not wait for one another.
 const PARTS: usize = 32;
 
 /// The state of a connection.
@@ -20,7 +21,7 @@ pub enum State {
     ReadRest,
     /// It waits for the client to take replies.
     Write,
-    /// It has requests left, and others have their turn.
+    /// It has requests left, but other connections have their turn.
     Parse,
     /// It watches events.
     Watch,
@@ -35,7 +36,7 @@ impl State {
     }
 }
 
-/// A connection as others see it.
+/// A connection as other threads see it.
 #[derive(Debug)]
 struct Client {
     state: AtomicU8,
@@ -51,7 +52,7 @@ pub struct Clients {
     listeners: Mutex<Vec<(i32, String, &'static str)>>,
 }
 
-/// A connection's place in the list, which it leaves when this is dropped.
+/// A connection's place in the list. When it is dropped, the connection leaves the list.
 #[derive(Debug)]
 pub struct Entry {
     list: Arc<Clients>,
@@ -68,7 +69,7 @@ impl Clients {
         locked(&self.parts[descriptor.unsigned_abs() as usize % PARTS])
     }
 
-    /// Adds a connection, which must leave before this descriptor is closed.
+    /// Adds a connection. Drop the entry before the descriptor is closed.
     pub fn add(self: &Arc<Self>, descriptor: i32, second: u32) -> Entry {
         let (state, used) = (AtomicU8::new(State::Read as u8), AtomicU32::new(second));
         let client = Arc::new(Client { state, used });
@@ -82,7 +83,7 @@ impl Clients {
         locked(&self.listeners).push((descriptor, address, state));
     }
 
-    /// Passes on the lines of each connection, by descriptor: the name and the value.
+    /// Calls `give` for each line of each connection, with the descriptor, the name and the value.
     pub fn each(&self, asking: i32, second: u32, mut give: impl FnMut(i32, &str, &str)) {
         for (descriptor, address, state) in locked(&self.listeners).iter() {
             give(*descriptor, "addr", address);
@@ -127,7 +128,7 @@ impl Drop for Entry {
     }
 }
 
-/// A socket's address, as memcached writes it.
+/// Returns a socket's address, as memcached writes it.
 #[cfg(target_os = "linux")]
 pub fn address_text(address: rustix::net::SocketAddrAny) -> String {
     use std::net::SocketAddr;
@@ -140,7 +141,8 @@ pub fn address_text(address: rustix::net::SocketAddrAny) -> String {
     format!("unix:{}", path.map_or_else(String::new, |path| path.to_string_lossy().into_owned()))
 }
 
-/// The client's address, and the address that it is connected to. The list's lock is held.
+/// Returns the client's address, and the address that it is connected to. The caller holds the
+/// list's lock.
 #[cfg(target_os = "linux")]
 fn endpoints(descriptor: i32) -> (String, String) {
     use rustix::fd::BorrowedFd;

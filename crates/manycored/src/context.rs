@@ -11,17 +11,18 @@ pub struct Context<'s> {
     pub handle: Handle<'s>,
     /// The state of the server.
     pub server: &'s ServerState,
-    /// Requests that are answered together; empty between two calls of a session.
+    /// Requests that are answered together. It is empty between two calls of a session.
     pub(crate) batch: Batch,
 }
 
 impl<'s> Context<'s> {
-    /// The context of one worker.
+    /// Makes the context of one worker.
     pub fn new(handle: Handle<'s>, server: &'s ServerState) -> Self {
         Self { handle, server, batch: Batch::new() }
     }
 
-    /// Whether the replies are so long that they must be sent before more requests are answered.
+    /// Returns true if the replies are so long that they must be sent before more requests are
+    /// answered.
     #[inline]
     pub(crate) fn is_full(&self, out: &[u8]) -> bool {
         out.len() + self.handle.pinned.bytes() >= OUT_MAX
@@ -42,9 +43,9 @@ pub enum SessionAction {
 /// The progress of a call to the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes of the input that are consumed.
+    /// Consumed bytes of the input.
     pub used: usize,
-    /// Whether it stopped although a request may be left: at the bound on replies, or of the
-    /// budget.
+    /// Whether the session stopped although a request may be left, because it reached the bound on
+    /// replies or the budget.
     pub is_paused: bool,
 }

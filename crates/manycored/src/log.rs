@@ -1,12 +1,12 @@
 //! The log of a running server: lines on the standard error stream.
 //!
 //! Laws:
-//! - log.L1 A thread that logs does not wait for the stream: it appends to a buffer, which a thread
-//!   of the log's own writes. That thread starts with the first line.
+//! - - log.L1 A thread that logs does not wait for the stream. It appends to a buffer, and the
+//!   log's own thread writes the buffer to the stream. The log's thread starts with the first line.
 //! - log.L2 The buffer is bounded. A line without room is dropped, and the number of dropped lines
 //!   is logged.
-//! - log.L3 What a client sent is escaped and truncated before it is logged ([`escape`]), so one
-//!   line of the log is one event.
+//! - - log.L3 A client's bytes are escaped and truncated before they are logged ([`escape`]), so
+//!   one line of the log is one event.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -35,9 +35,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     lines: Vec<u8>,
-    /// Lines that were dropped since the others were taken.
+    /// Lines that were dropped since the writer last took the others.
     dropped: u64,
-    /// Where lines are written, if that is not the standard error stream.
+    /// The stream for the lines, if it is not the standard error stream.
     stream: Option<Box<dyn Write + Send>>,
     has_writer: bool,
     is_writing: bool,
@@ -72,7 +72,7 @@ impl Log {
         if !state.has_writer && !self.start(&mut state) {
             return;
         }
-        // A line behind dropped ones would stand before the note of them.
+        // After a dropped line, drop this line, too: it would stand before the note of the drops.
         if state.dropped > 0 || state.lines.len() + lines.len() > WAITING_MAX {
             state.dropped += lines.iter().filter(|byte| **byte == b'\n').count() as u64;
             return;
@@ -95,7 +95,7 @@ impl Log {
         state.has_writer
     }
 
-    /// Waits until everything is written, but not for longer than this.
+    /// Waits until everything is written, but for at most `most`.
     pub fn flush(&self, most: Duration) {
         let end = Instant::now() + most;
         let mut state = self.shared.locked();
@@ -122,7 +122,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what waits until the log is dropped.
+    /// Writes waiting lines until the log is dropped.
     fn write(&self, mut stream: Box<dyn Write + Send>) {
         let mut lines = Vec::new();
         let mut state = self.locked();
@@ -144,7 +144,7 @@ impl Shared {
                 let note = format!("manycored: {dropped} lines of the log were dropped\n");
                 lines.extend_from_slice(note.as_bytes());
             }
-            // A stream that fails is not read by the operator.
+            // If the stream fails, the operator does not read it.
             let _ = stream.write_all(&lines).and_then(|()| stream.flush());
             state = self.locked();
             state.is_writing = false;
@@ -166,10 +166,10 @@ fn standard_error() -> Option<Box<dyn Write + Send>> {
     Some(Box::new(io::stderr()))
 }
 
-/// Appends what a client sent: printable ASCII as it is, anything else and the backslash as
-/// `\xNN`, and no more than [`SHOWN_MAX`] bytes of it.
+/// Appends at most [`SHOWN_MAX`] bytes that a client sent. Printable ASCII stays as it is; the
+/// backslash and all other bytes become `\xNN`.
 pub fn escape(out: &mut Vec<u8>, sent: &[u8]) {
-    // log.L3: of the control bytes none is left that could end a line.
+    // log.L3: no control byte is left that could end a line.
     for byte in &sent[..sent.len().min(SHOWN_MAX)] {
         match byte {
             b'\\' | ..=0x1f | 0x7f.. => {

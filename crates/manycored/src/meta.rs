@@ -22,7 +22,7 @@ pub(crate) fn answer(handle: &mut Handle<'_>, request: Request<'_>, out: &mut Ve
     }
 }
 
-/// Writes the flags that are echoed to the client whatever the result is.
+/// Writes the flags that are echoed to the client with any result.
 fn echo(out: &mut Vec<u8>, word: &[u8], named: Named<'_>) {
     match word[0] {
         b'O' => {
@@ -54,7 +54,7 @@ fn line(out: &mut Vec<u8>, code: &str, named: Named<'_>, flags: &Flags<'_>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// An `mg` that changes nothing, and so can be batched, with the range of its flags.
+/// An `mg` that changes nothing, so that it can be batched, with the range of its flags.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plain {
     words: (u32, u32),
@@ -63,7 +63,7 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// The request in this form, if it changes nothing.
+    /// Returns the request in this form, if it changes nothing.
     #[inline]
     pub(crate) fn new(input: &[u8], named: Named<'_>, flags: &Flags<'_>) -> Option<Self> {
         let changes = flags.ttl.is_some() || flags.vivify.is_some() || flags.recache.is_some();
@@ -140,14 +140,15 @@ fn get(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut V
         let deadline = clock.deadline(ttl);
         let (is_binary, cas) = (named.is_binary, flags.new_cas);
         let made = NewItem { deadline, cas, is_binary, is_sent: true, ..NewItem::new(key, &[]) };
-        // For other clients the item counts as fetched, by this request.
+        // For other clients, this request counts as a fetch of the item.
         let new_item = NewItem { is_fetched: !flags.no_bump, ..made };
         let written = handle.put(&new_item, StoreCondition::plain(Mode::Add));
         match written.outcome {
             Outcome::Stored => {
                 hits.inc();
                 let made = NewItem { cas: Some(written.cas), ..made };
-                // Shown as it was created, even if another client has changed it since.
+                // The reply shows the item as it was created, even if another client has changed it
+                // since.
                 let made = handle.shown(&made, written.cas);
                 hit(handle, &made, named, flags, (0, true), out);
                 return;
@@ -163,8 +164,8 @@ fn get(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut V
     }
 }
 
-/// The reply with an item that was found, or that was just created for this client. As in
-/// memcached, flags before `T` and `N` show the deadline before the change.
+/// Replies with an item that was found, or was just created for this client. As in memcached, flags
+/// before `T` and `N` show the deadline before the change.
 fn hit(
     handle: &Handle<'_>,
     item: &Item,
@@ -179,7 +180,7 @@ fn hit(
     }
 }
 
-/// Writes the line of that reply; returns whether the value follows.
+/// Writes the line of that reply. Returns true if the value follows.
 fn hit_line(
     handle: &Handle<'_>,
     item: &Item,
@@ -280,7 +281,7 @@ fn delete(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mu
         let deadline = flags.ttl.map(|ttl| handle.store().clock().deadline(ttl));
         let outcome = handle.invalidate(key, flags.cas, |item, new_item| {
             if flags.empty {
-                // All of the item is new but its version, which only `I` changes.
+                // Everything of the item is new except its version, which only `I` changes.
                 new_item.value = [&[]; 2];
                 new_item.flags = flags.client;
                 new_item.deadline = 0;
@@ -307,7 +308,7 @@ fn delete(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mu
     }
 }
 
-/// Flushes a prefix, if the options allow it; if not, the command does not exist.
+/// Flushes a prefix, if the options allow it. Otherwise the command does not exist.
 fn flush(
     handle: &mut Handle<'_>,
     read: Result<(Named<'_>, Flags<'_>), &'static str>,
@@ -382,8 +383,8 @@ fn change(
     }
 }
 
-/// The reply with a number that was changed, or `made` because there was none; `before` is the
-/// deadline before the change.
+/// Replies with a number that was changed, or that was `made` because there was no item. `before`
+/// is the deadline before the change.
 fn changed(
     handle: &Handle<'_>,
     named: Named<'_>,

@@ -1,7 +1,7 @@
-//! What the server counts, as Prometheus reads it.
+//! The server's counts in Prometheus's text format, version 0.0.4.
 //!
-//! The names are those of the usual exporter for memcached, so that boards and alarms made for that
-//! one go on. The form is Prometheus's text format, version 0.0.4.
+//! The names are those of the usual exporter for memcached, so that its dashboards and alarms keep
+//! working.
 
 use crate::latency::Latency;
 use crate::server_state::{ServerState, VERSION};
@@ -10,14 +10,14 @@ use crate::system;
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The form, as a content type.
+/// The content type of the page.
 pub const FORM: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A page that is written.
+/// A page that is being written.
 struct Page(String);
 
 impl Page {
-    /// What a name means; its samples follow.
+    /// Writes the help and the type of a metric. Its samples follow.
     fn about(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a string does not fail, here and below.
         let _ = write!(self.0, "# HELP memcached_{name} {help}\n# TYPE memcached_{name} {kind}\n");
@@ -76,7 +76,7 @@ fn read(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
-/// All that is counted, at this moment.
+/// Returns a page with all counts at this moment.
 ///
 /// ```
 /// use manycored::{metrics, server_state::ServerState, store::{Limits, Store}};
@@ -125,7 +125,7 @@ pub fn page(store: &Store, server: &ServerState) -> String {
     page.0
 }
 
-/// Where the memory is, and what the process uses.
+/// Writes where the memory is, and what the process uses.
 fn memory(page: &mut Page, store: &Store) {
     let (gone, told, items) = (store.departures(), store.events().counts(), store.usage());
     page.gauge("table_bytes", "Bytes of the tables.", store.table_bytes());
@@ -145,13 +145,14 @@ fn memory(page: &mut Page, store: &Store) {
         ("open_fds", "gauge", "Open files and sockets.", usage.files.to_string()),
         ("max_fds", "gauge", "The limit of these.", usage.files_max.to_string()),
     ] {
-        // The names that every exporter has, without this one's own word before them.
+        // Every exporter has these names, so they have no prefix of this server.
         let _ = write!(page.0, "# HELP process_{name} {help}\n# TYPE process_{name} {kind}\n");
         let _ = writeln!(page.0, "process_{name} {value}");
     }
 }
 
-/// The HTTP response to this request line, without line ends; `None` if it is not HTTP.
+/// Returns the HTTP response to this request line, which has no line end. `None` if the line is not
+/// HTTP.
 #[must_use]
 pub fn answer(request: &str, store: &Store, server: &ServerState) -> Option<String> {
     let mut words = request.lines().next()?.split(' ');

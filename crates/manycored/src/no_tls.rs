@@ -1,4 +1,4 @@
-//! In the place of `tls` where the feature of that name is off: no connection is encrypted.
+//! Replaces the module `tls` if the feature `tls` is off. No connection is encrypted.
 
 pub use crate::tls_files::{Demand, Files, Verify};
 
@@ -13,12 +13,12 @@ pub(crate) struct TlsCounts {
     pub(crate) seconds_since_reload: u64,
 }
 
-/// What connections would begin with.
+/// The TLS configuration, which cannot exist.
 #[derive(Debug)]
 pub enum Tls {}
 
 impl Tls {
-    /// There is none.
+    /// Returns an error.
     ///
     /// # Errors
     /// Always.

@@ -1,9 +1,9 @@
 //! Commands of the server's operator: lists of keys, events, searches for expired items.
 //!
 //! Laws:
-//! - operator.O1 A list is made in steps: each writes at most [`STEP`] bytes and one bucket's
-//!   keys, is sent before the next, and holds nothing in between. So it needs little memory and
-//!   blocks no worker.
+//! - - operator.O1 A list is made in steps. Each step writes at most [`STEP`] bytes and one
+//!   bucket's keys, and is sent before the next step. Nothing is held between steps. So a list
+//!   needs little memory and blocks no worker.
 //! - operator.O2 The input of a client that watches events is dropped.
 
 use crate::context::{Context, Progress};
@@ -23,10 +23,10 @@ const CLASSES: u64 = 64;
 
 const DISABLED: &str = "CLIENT_ERROR lru crawler disabled";
 
-/// What a session does instead of reading requests.
+/// A task that a session runs instead of reading requests.
 #[derive(Debug)]
 pub(crate) struct Task {
-    /// Bytes of its line, which stays in the input until it is done.
+    /// Bytes of its line, which stays in the input until the task is done.
     line: usize,
     work: Work,
 }
@@ -51,7 +51,7 @@ impl Task {
         Self { line: 0, work }
     }
 
-    /// Whether it watches events.
+    /// Returns true if it watches events.
     pub(crate) fn is_watch(&self) -> bool {
         matches!(self.work, Work::Watch(_))
     }
@@ -61,7 +61,7 @@ impl Task {
         self.line
     }
 
-    /// Begins behind a line that stands there in the input.
+    /// Begins the task of a line, which stands at `from..to` in the input.
     pub(crate) fn begin(&mut self, from: usize, to: usize) -> Progress {
         // operator.O2: what a client sends while it watches is dropped unread.
         debug_assert!(from < to, "operator.O1: a command without a line");
@@ -71,7 +71,7 @@ impl Task {
         Progress { used, is_paused: !self.is_watch() }
     }
 
-    /// Continues; `None` at the end.
+    /// Continues the task. Returns `None` when it is done.
     pub(crate) fn go_on(
         &mut self,
         handle: &Handle<'_>,
@@ -141,7 +141,7 @@ impl Form {
     }
 }
 
-/// Answers an operator's command, or begins its task. `can` is whether the client has a connection
+/// Answers an operator's command, or begins its task. `can` is true if the client has a connection
 /// on which more than a reply can be sent.
 pub(crate) fn answer(
     context: &Context<'_>,
@@ -176,7 +176,7 @@ fn slabs(mut words: Words<'_>) -> &'static str {
     }
 }
 
-/// `debugtime`: seconds to move the clock by, or to stop it and let it go on.
+/// Executes `debugtime`: moves the clock by some seconds, stops it, or lets it go on.
 fn move_time(store: &Store, mut words: Words<'_>) -> bool {
     match words.next() {
         Some(b"p") => store.clock().set_paused(true),
@@ -191,7 +191,7 @@ fn move_time(store: &Store, mut words: Words<'_>) -> bool {
     true
 }
 
-/// Whether the only slab class is among those named; `None` if the word names none.
+/// Returns true if the word names the only slab class, and `None` if it names no class.
 fn classes(word: &[u8]) -> Option<bool> {
     if matches!(word, b"all" | b"hash") {
         return Some(true);

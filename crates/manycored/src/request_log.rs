@@ -2,8 +2,8 @@
 //!
 //! Laws:
 //! - session.Y1 While requests are not logged, a slice of them costs one check of the verbosity.
-//! - session.Y2 A request is logged once, when it was received whole, before its replies. Values
-//!   and passwords are not logged, nor the bytes of a value that was refused.
+//! - - session.Y2 A request is logged once, when it was received whole, and before its replies.
+//!   Values, passwords and the bytes of refused values are not logged.
 //! - session.Y3 Each line of the log is one request, reply or row of a header ([`log::escape`]).
 
 use crate::log;
@@ -29,7 +29,7 @@ pub(crate) enum Replies {
 /// The next step of a logged session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Next {
-    /// Bytes of one request; or of all the input, if that holds no whole request.
+    /// Bytes of one request, or of all the input if it has no whole request.
     pub(crate) length: usize,
     /// Keys of the request, or 1.
     pub(crate) keys: usize,

@@ -1,6 +1,6 @@
 //! `stats` and its subcommands.
 //!
-//! The fields are memcached's. Those of mechanisms that do not exist here are always 0 or `no`, and
+//! The fields are memcached's. Fields of mechanisms that do not exist here are always 0 or `no`;
 //! `docs/server.md` names them.
 
 mod fields;

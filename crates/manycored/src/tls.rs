@@ -1,12 +1,13 @@
-//! TLS (`-Z`): the certificate, and what lies between a connection's socket and its session.
+//! TLS (`-Z`): the certificates, and the layer between a connection's socket and its session.
 //!
-//! By rustls with ring: no OpenSSL that has to be there, and no bytes of C that parse what clients
-//! send. Versions 1.2 and 1.3.
+//! The implementation is rustls with ring, for TLS 1.2 and 1.3. It needs no installed OpenSSL, and
+//! no C code parses clients' bytes.
 //!
 //! Laws:
-//! - tls.T1 A connection keeps what it began with: files that are read again count for later ones.
-//! - tls.T2 What waits to be sent is bounded (rustls: 64 KB of records), as is what was not opened:
-//!   a record that has not come whole.
+//! - - tls.T1 A connection keeps the configuration that it began with. Reloaded files apply to
+//!   later connections.
+//! - - tls.T2 Unsent records are bounded (by rustls: 64 KB). So are received bytes that are not
+//!   decrypted yet: they are one incomplete record.
 
 pub use crate::tls_files::{Demand, Files, Verify};
 
@@ -49,7 +50,7 @@ struct State {
     since: Instant,
 }
 
-/// The configuration of new connections, by what their listener demands of clients.
+/// The configurations of new connections, one for each demand of a listener.
 #[derive(Clone)]
 struct Configs {
     usual: Arc<ServerConfig>,
@@ -57,7 +58,7 @@ struct Configs {
     certificate: Arc<ServerConfig>,
 }
 
-/// Counts of connections, with the sessions that may be resumed.
+/// Counts of connections and of sessions that may be resumed.
 #[derive(Debug, Default)]
 struct Counts {
     handshake_errors: AtomicU64,
@@ -65,7 +66,7 @@ struct Counts {
     new_sessions: AtomicU64,
 }
 
-/// The same at a moment.
+/// The counts at a moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TlsCounts {
     pub(crate) handshake_errors: u64,
@@ -74,7 +75,7 @@ pub(crate) struct TlsCounts {
     pub(crate) seconds_since_reload: u64,
 }
 
-/// Sessions that clients may resume; counts those that are new.
+/// Sessions that clients may resume. Counts new sessions.
 #[derive(Debug)]
 struct Sessions {
     cache: Arc<ServerSessionMemoryCache>,
@@ -182,7 +183,8 @@ fn verifier(
     builder.build().map_err(wrong("ssl_ca_cert", path))
 }
 
-/// For listeners that demand certificates, without a file of authorities.
+/// A verifier that rejects all certificates, for listeners that demand certificates without a file
+/// of authorities.
 #[derive(Debug)]
 struct NoneIsRight(Arc<CryptoProvider>);
 
@@ -226,10 +228,10 @@ impl ClientCertVerifier for NoneIsRight {
 }
 
 impl Tls {
-    /// The configuration in these files.
+    /// Reads the configuration from these files.
     ///
     /// # Errors
-    /// What is wrong with them, as a sentence.
+    /// A message that says what is wrong with the files.
     pub fn read(files: Files) -> Result<Self, String> {
         if [&files.chain, &files.key].iter().any(|path| path.as_os_str().is_empty()) {
             return Err("-Z needs -o ssl_chain_cert=FILE,ssl_key=FILE".into());
@@ -240,8 +242,7 @@ impl Tls {
         Ok(Self { files, state, counts })
     }
 
-    /// Reads the files again, for later connections (tls.T1). If something is wrong with them, it
-    /// stays as it was.
+    /// Rereads the files, for later connections (tls.T1). On an error, the old configuration stays.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -267,7 +268,7 @@ impl Tls {
         }
     }
 
-    /// Begins a session. `None` if that is impossible, whatever the client sends.
+    /// Begins a session. Returns `None` if the configuration makes every session impossible.
     pub(crate) fn begin(&self, demand: Demand) -> Option<TlsSession> {
         let config = {
             let configs = &self.state().configs;
@@ -289,7 +290,7 @@ pub(crate) struct TlsSession {
 }
 
 impl TlsSession {
-    /// Decrypts records that were received, and appends their content, which may be empty.
+    /// Decrypts received records and appends their content, which may be empty.
     pub(crate) fn decrypt(&mut self, records: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
         let is_new = self.connection.is_handshaking();
         let opened = self.decrypt_records(records, into);
@@ -304,7 +305,7 @@ impl TlsSession {
 
     fn decrypt_records(&mut self, mut records: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
         while !records.is_empty() {
-            // Nothing more is read behind the client's good-bye.
+            // Behind the client's closing alert nothing is read.
             if self.connection.read_tls(&mut records)? == 0 {
                 break;
             }
@@ -326,18 +327,18 @@ impl TlsSession {
         Ok(())
     }
 
-    /// Encrypts some of these bytes to be sent; returns how many.
+    /// Encrypts some of these bytes for sending. Returns how many.
     pub(crate) fn encrypt(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // tls.T2: no more is encrypted than the limit on unsent records allows.
         self.connection.writer().write(bytes)
     }
 
-    /// Whether something waits to be sent.
+    /// Returns true if records wait to be sent.
     pub(crate) fn waits(&self) -> bool {
         self.connection.wants_write()
     }
 
-    /// Sends what waits; false if something still does.
+    /// Sends waiting records. Returns false if some still wait.
     pub(crate) fn send(&mut self, to: &mut dyn Write) -> io::Result<bool> {
         while self.waits() {
             match self.connection.write_tls(to) {
@@ -353,7 +354,7 @@ impl TlsSession {
     /// Sends the closing alert, so that the client knows that nothing was cut off.
     pub(crate) fn end(&mut self, to: &mut dyn Write) {
         self.connection.send_close_notify();
-        // A client that does not take it is gone, or slow.
+        // If the client does not accept it, the client is gone or slow.
         let _ = self.send(to);
     }
 }

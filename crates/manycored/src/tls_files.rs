@@ -1,16 +1,16 @@
-//! The options of TLS: its files, and what is demanded of clients.
+//! The options of TLS: its files, and its demands on clients.
 
 use std::path::PathBuf;
 
 /// Whether clients must show a certificate of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verify {
-    /// They are not requested.
+    /// Certificates are not requested.
     #[default]
     No,
-    /// One that is shown must be right.
+    /// If a client shows a certificate, it must be valid.
     IfShown,
-    /// There is no way in without.
+    /// Each client must show a valid certificate.
     Always,
 }
 
@@ -28,16 +28,16 @@ pub enum Demand {
     Certificate,
 }
 
-/// The files, in the form PEM.
+/// The files, in PEM format.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// The server's certificate, and those between it and one that clients trust.
+    /// The server's certificate, and the intermediate certificates up to one that clients trust.
     pub chain: PathBuf,
     /// Its key.
     pub key: PathBuf,
     /// The authority for clients' certificates.
     pub clients: Option<PathBuf>,
-    /// Whether these are requested.
+    /// Whether clients' certificates are requested.
     pub verify: Verify,
     /// Whether TLS 1.2 is too old.
     pub newest_only: bool,
@@ -67,7 +67,7 @@ impl Files {
         self.verify != Verify::No
     }
 
-    /// Takes the option `ssl_NAME` of memcached's, and adds to what the user should know.
+    /// Takes memcached's option `ssl_NAME`, and adds warnings for the user.
     pub(crate) fn take(
         &mut self,
         name: &str,

@@ -1,7 +1,7 @@
 //! The recording of `--trace`: connections, turns and requests, for `manycore trace`.
 //!
-//! Owns: the classes, and what is recorded of each. Does not own: where requests are reported
-//! (`store::reporting`, by store.E1), nor the rings (manycore-trace).
+//! Owns: the classes, and the events of each class. Does not own: the places where requests are
+//! reported (`store::reporting`, by store.E1), and the rings (manycore-trace).
 
 use crate::store::events::{TRACED_DELETES, TRACED_GETS, TRACED_STORES};
 use crate::store::{Item, Outcome};
@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// Connections that are opened and closed.
 const CONNECTIONS: Class = Class::new(1, "connections");
-/// Turns of connections: of those that are timed, one in 16.
+/// Turns of connections: the timed turns, one in 16.
 const TURNS: Class = Class::new(2, "turns");
 /// Keys that are looked up.
 const GETS: Class = Class::new(3, "gets");
@@ -23,10 +23,10 @@ const DELETES: Class = Class::new(5, "deletes");
 /// What the library's objects wait for and change.
 const LIBRARY: Class = Class::new(6, "library");
 
-/// All of them, by the names that they have on the command line, which are their own.
+/// All classes. Their names are also their names on the command line.
 const ALL: [Class; 6] = [CONNECTIONS, TURNS, GETS, STORES, DELETES, LIBRARY];
 
-/// What is recorded: the classes, and of some one event in so many.
+/// What is recorded: the classes, and the sampling rates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     classes: Classes,
@@ -34,10 +34,10 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// The classes of a list of names, each with `:N` behind it if one event in N is enough.
+    /// Parses a list of classes' names. `NAME:N` records one event in N.
     ///
     /// # Errors
-    /// The names that there are, if one is none of them.
+    /// A message with all names, if a name is unknown.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut rates = Vec::new();
         for text in names {
@@ -68,7 +68,7 @@ pub fn wanted(selection: &Selection) -> u32 {
         .fold(0, |all, (_, kind)| all | kind)
 }
 
-/// Starts to record into this file, until what is returned is dropped.
+/// Starts to record into this file, until the returned recording is dropped.
 ///
 /// # Errors
 /// If the file can't be made.
@@ -82,7 +82,7 @@ pub fn start(path: &Path, selection: &Selection) -> io::Result<Recording> {
     rates.fold(recorder, |recorder, (class, every)| recorder.sample(*class, *every)).start()
 }
 
-/// A connection was opened; or closed, for this reason.
+/// Records that a connection was opened, or closed for `reason`.
 pub(crate) fn connection(client: i32, reason: Option<&str>) {
     match reason {
         None => event!(CONNECTIONS, Opened { client: i32 }),
@@ -90,18 +90,18 @@ pub(crate) fn connection(client: i32, reason: Option<&str>) {
     }
 }
 
-/// A timed turn of a connection, until what is returned is dropped.
+/// Records a timed turn of a connection, until the returned span is dropped.
 pub(crate) fn turn(client: i32) -> Span {
     span!(TURNS, Turn { client: i32 })
 }
 
-/// A key was looked up.
+/// Records that a key was looked up.
 pub(crate) fn get(client: i32, key: &[u8], item: Option<&Item>) {
     let (is_hit, size) = (item.is_some(), item.map_or(0, Item::value_len) as u32);
     event!(GETS, Get { client: i32, size: u32, is_hit: bool, key: TextBytes<'_> = TextBytes(key) });
 }
 
-/// A value was to be stored by this command.
+/// Records a storage command and its outcome.
 pub(crate) fn store(client: i32, command: &str, key: &[u8], size: usize, outcome: Outcome) {
     let (size, is_stored) = (size as u32, outcome == Outcome::Stored);
     let key = TextBytes(key);
@@ -114,12 +114,12 @@ pub(crate) fn store(client: i32, command: &str, key: &[u8], size: usize, outcome
     });
 }
 
-/// A key is looked up to be changed in place: its number, its deadline, or its other fields.
+/// Records that an item is changed in place: its number, its deadline, or other fields.
 pub(crate) fn change(client: i32, key: &[u8]) {
     event!(STORES, Change { client: i32, key: TextBytes<'_> = TextBytes(key) });
 }
 
-/// A key was deleted, or was not there.
+/// Records that a key was deleted, or was not there.
 pub(crate) fn delete(client: i32, key: &[u8], is_hit: bool) {
     event!(DELETES, Delete { client: i32, is_hit: bool, key: TextBytes<'_> = TextBytes(key) });
 }

@@ -1,20 +1,20 @@
-//! Berkeley DB's hash files, as far as Cyrus SASL's `sasldb` needs them: each pair of one that is
-//! in memory.
+//! A reader of Berkeley DB's hash files, as far as Cyrus SASL's `sasldb` needs it. It yields each
+//! pair of a file that is in memory.
 //!
-//! A file is pages of one size. The first page has the first page of each bucket; a bucket
-//! is a chain of pages. A page has a header of 26 bytes, then the offsets of its items, which fill
-//! the page from its end on: keys and values in turn. An item begins with its type; one that is too
-//! long for its page names a chain of pages for itself.
+//! A file consists of pages of one size. The first page names the first page of each bucket; a
+//! bucket is a chain of pages. A page has a header of 26 bytes, then the offsets of its items. The
+//! items, keys and values in turn, fill the page from its end on. An item begins with its type. If
+//! an item is too long for its page, it names a chain of pages of its own.
 //!
 //! Laws:
-//! - auth.F1 No byte outside of the file is read, and no page is read twice, so reading ends after
-//!   as many steps as the file has bytes, however it is damaged.
-//! - auth.F2 A file that is not understood in every part that is read gives an error; what was made
-//!   of the pairs before is then to be dropped.
+//! - - auth.F1 The reader reads no byte outside of the file, and no page twice. So it ends after as
+//!   many steps as the file has bytes, even if the file is damaged.
+//! - - auth.F2 If the reader does not understand any part that it reads, it returns an error. The
+//!   caller then drops the earlier pairs.
 //!
-//! Read here, because only the pairs are needed: no writes, no locks, and no library in C
-//! for a file of a few pages. Source: the on-disk format of Berkeley DB 4.2 to 6, of which Debian
-//! has 5.3.
+//! Why not the library itself: only the pairs are needed, without writes and locks, and a file of a
+//! few pages is not worth a C library. Source: the on-disk format of Berkeley DB 4.2 to 6 (Debian
+//! has 5.3).
 
 const MAGIC: u32 = 0x0006_1561;
 /// Versions with this layout.
@@ -39,12 +39,12 @@ const OFF_PAGE: u8 = 3;
 const DAMAGED: &str = "it is damaged";
 
 /// Calls `each` with the keys and values of a file with these bytes. One pair is in memory at a
-/// time: the shortest have six bytes.
+/// time, because the shortest pairs have only six bytes.
 pub(super) fn pairs(
     bytes: &[u8],
     mut each: impl FnMut(Vec<u8>, Vec<u8>),
 ) -> Result<(), &'static str> {
-    // auth.F2: the first page that is not understood ends this with its error.
+    // auth.F2: the first page with an error ends the loop.
     let mut file = File::new(bytes)?;
     let first = &bytes[..file.page_size];
     let buckets = file.number(first, 72)?;
@@ -66,7 +66,7 @@ pub(super) fn pairs(
 struct File<'a> {
     bytes: &'a [u8],
     page_size: usize,
-    /// The byte order is that of the machine that wrote it.
+    /// The byte order is that of the machine that wrote the file.
     is_big_endian: bool,
     /// Pages that were read (auth.F1).
     seen: Vec<bool>,
@@ -111,7 +111,7 @@ impl<'a> File<'a> {
         Ok(read(*two).into())
     }
 
-    /// A page that was not read before, and its type.
+    /// Returns a page that was not read before, and its type.
     fn page(&mut self, number: u32) -> Result<(&'a [u8], u8), &'static str> {
         let index = number as usize;
         match self.seen.get_mut(index) {
@@ -126,7 +126,7 @@ impl<'a> File<'a> {
         Ok((page, kind))
     }
 
-    /// Reads the pairs of a bucket's page; the next page of the bucket, or 0.
+    /// Reads the pairs of a bucket's page. Returns the next page of the bucket, or 0.
     fn bucket_page(
         &mut self,
         number: u32,
@@ -160,7 +160,7 @@ impl<'a> File<'a> {
         self.number(page, 16)
     }
 
-    /// The bytes of a key or a value.
+    /// Returns the bytes of a key or a value.
     fn item(&mut self, item: &[u8]) -> Result<Vec<u8>, &'static str> {
         match item {
             [DATA, data @ ..] => Ok(data.to_vec()),
@@ -171,7 +171,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// An item of this length that has pages of its own.
+    /// Returns an item of this length that has pages of its own.
     fn chain(&mut self, mut next: u32, length: usize) -> Result<Vec<u8>, &'static str> {
         let mut data = Vec::new();
         while next != 0 {

@@ -1,9 +1,13 @@
-//! Where users come from: the file of `-Y`, or what memcached with libsasl reads.
+//! Where users come from: the file of `-Y`, or the files that memcached with libsasl reads.
 //!
-//! With `-S` and without `-Y` these are, in this order: the file that `MEMCACHED_SASL_PWDB` names;
-//! the database of `saslpasswd2` that `sasldb_path` of `memcached.conf` names, which stands in
-//! `SASL_CONF_PATH` or where libsasl looks for it; `/etc/sasldb2`. Files are only read, and may be
-//! made after the start, as for memcached.
+//! With `-S` and without `-Y`, the server takes the first of these:
+//!
+//! - the file that `MEMCACHED_SASL_PWDB` names,
+//! - the database of `saslpasswd2` that `sasldb_path` names in `memcached.conf`, which is in
+//!   `SASL_CONF_PATH` or where libsasl looks for it,
+//! - `/etc/sasldb2`.
+//!
+//! The server only reads these files. They may be made after the start, as for memcached.
 
 use super::{User, hash_file, same};
 use crate::system;
@@ -19,13 +23,14 @@ use std::time::{Duration, SystemTime};
 
 /// The most users that a file of `-Y` may have, as in memcached.
 pub(super) const USERS_MAX: usize = 8;
-/// The largest file that is read. The users take at most 32 bytes for each byte of it.
+/// The largest file that is read. Its users take at most 32 bytes for each of its bytes.
 const FILE_MAX: u64 = 16 << 20;
 /// The longest line of `MEMCACHED_SASL_PWDB`'s file, as in memcached.
 const LINE_MAX: usize = 255;
 /// The name of a password in a `sasldb`.
 const PASSWORD: &[u8] = b"userPassword";
-/// A file that was changed so shortly before it was read may change again without a later time.
+/// A file that was changed less than this before it was read may change again without getting a
+/// later time.
 const FRESH: Duration = Duration::from_secs(2);
 
 /// Where users come from.
@@ -50,17 +55,18 @@ impl fmt::Display for Source {
     }
 }
 
-/// A file's state, by which a change is seen.
+/// A file's state. A change of the file changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp(SystemTime, u64);
 
 impl Source {
-    /// What `-S` alone means.
+    /// Returns the source for `-S` alone.
     pub(super) fn of_sasl() -> Result<Self, String> {
         Self::find(|name| env::var_os(name), Path::new("/"))
     }
 
-    /// The same with these variables and the system's files below `root`.
+    /// As [`of_sasl`](Self::of_sasl), with these variables, and with the system's files below
+    /// `root`.
     fn find(var: impl Fn(&str) -> Option<OsString>, root: &Path) -> Result<Self, String> {
         if let Some(path) = var("MEMCACHED_SASL_PWDB") {
             return Ok(Self::Pwdb(path.into()));
@@ -82,17 +88,17 @@ impl Source {
         path
     }
 
-    /// Whether there is no such file.
+    /// Returns true if there is no such file.
     pub(super) fn is_missing(&self) -> bool {
         fs::metadata(self.path()).is_err_and(|error| error.kind() == ErrorKind::NotFound)
     }
 
-    /// Whether it is read again when it changes, and not only at a hang-up.
+    /// Returns true if it is reread when it changes, and not only at SIGHUP.
     pub(super) fn is_watched(&self) -> bool {
         !matches!(self, Self::Option(_))
     }
 
-    /// The state of the file now; `None` if it cannot show changes.
+    /// Returns the state of the file now. `None` if later changes could go unnoticed.
     pub(super) fn stamp(&self) -> Option<Stamp> {
         let found = fs::metadata(self.path()).ok()?;
         let changed = found.modified().ok()?;
@@ -120,16 +126,17 @@ impl Source {
         }
     }
 
-    /// Whether a client's password is the one that is listed. Of [`Pwdb`](Self::Pwdb) that is all
-    /// behind the user, and also what is before any colon in it, as in memcached.
+    /// Returns true if a client's password is the listed password. In a [`Pwdb`](Self::Pwdb) the
+    /// listed password is everything behind the user; as in memcached, the part before any colon in
+    /// it is accepted, too.
     pub(super) fn accepts(&self, listed: &[u8], password: &[u8]) -> bool {
         let end = password.len();
         let is_part = matches!(self, Self::Pwdb(_)) && end > 0 && listed.get(end) == Some(&b':');
         same(if is_part { &listed[..end] } else { listed }, password)
     }
 
-    /// A client's name as the users are listed. In a `sasldb` a realm follows, which is the host's
-    /// name if the client names none with an `@`.
+    /// Returns a client's name in the form of the list of users. In a `sasldb` a realm follows; it
+    /// is the host's name if the client names no realm with an `@`.
     pub(super) fn listed<'a>(&self, user: &'a [u8]) -> Cow<'a, [u8]> {
         let Self::Sasldb(_, host) = self else { return user.into() };
         let mut parts = user.splitn(2, |byte| *byte == b'@');
@@ -142,7 +149,7 @@ fn in_realm(name: &[u8], realm: &[u8]) -> Vec<u8> {
     [name, b"\0", realm].concat()
 }
 
-/// All of a file, if it is one and not too large.
+/// Reads a whole file, if it is a regular file and not too large.
 fn bytes_of(path: &Path) -> Result<Vec<u8>, String> {
     let found = fs::metadata(path).map_err(|error| error.to_string())?;
     if !found.is_file() {
@@ -151,14 +158,14 @@ fn bytes_of(path: &Path) -> Result<Vec<u8>, String> {
     system::file(path, FILE_MAX)
 }
 
-/// The configuration for memcached: this file, or one in this folder.
+/// Returns the configuration for memcached: this file, or a file in this folder.
 fn conf_at(path: PathBuf) -> Option<PathBuf> {
     let inside = path.join("memcached.conf");
     [inside.join("memcached.conf"), inside, path].into_iter().find(|path| path.is_file())
 }
 
-/// What libsasl's configuration says of the database, if it says anything. What can't be followed
-/// is an error: another source of users, or no `PLAIN`.
+/// Returns the path of the database in libsasl's configuration, if it names one. A setting that
+/// this server can't follow is an error: another source of users, or no `PLAIN`.
 fn sasldb_path(conf: &Path) -> Result<Option<PathBuf>, String> {
     let bad = |error: &str| format!("{}: {error}", conf.display());
     let text = bytes_of(conf).map_err(|error| bad(&error))?;
@@ -187,7 +194,7 @@ fn sasldb_path(conf: &Path) -> Result<Option<PathBuf>, String> {
     Ok(path)
 }
 
-/// The users of a file's text: a line for each, `user:password`.
+/// Returns the users of a file's text, which has a line `user:password` for each user.
 pub(super) fn users_of_option(text: &str) -> Result<Vec<User>, String> {
     let (mut users, mut count) = (Vec::new(), 0_usize);
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
@@ -207,8 +214,8 @@ pub(super) fn users_of_option(text: &str) -> Result<Vec<User>, String> {
     }
 }
 
-/// The same with any number of users and lines that are ignored; [`Source::accepts`] has to do with
-/// colons in passwords.
+/// As [`users_of_option`], but allows any number of users, and ignores other lines.
+/// [`Source::accepts`] handles colons in passwords.
 fn users_of_pwdb(text: &[u8]) -> Vec<User> {
     let of_line = |line: &[u8]| {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -217,13 +224,14 @@ fn users_of_pwdb(text: &[u8]) -> Vec<User> {
         (!password.is_empty()).then(|| (user.to_vec(), password.to_vec()))
     };
     let lines = || text.split(|byte| *byte == b'\n');
-    // Counted first: a list that grows would take twice as much.
+    // Counted first, because a growing list would take twice as much memory.
     let mut users = Vec::with_capacity(lines().filter(|line| line.contains(&b':')).count());
     users.extend(lines().filter_map(of_line));
     users
 }
 
-/// The users of a `sasldb` with plain passwords: its keys are `user NUL realm NUL userPassword`.
+/// Returns the users of a `sasldb` with plain passwords. Its keys are `user NUL realm NUL
+/// userPassword`.
 fn users_of_sasldb(bytes: &[u8]) -> Result<Vec<User>, &'static str> {
     let mut users = Vec::new();
     hash_file::pairs(bytes, |key, password| {

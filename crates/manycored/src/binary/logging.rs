@@ -8,8 +8,8 @@ use crate::request_log::{Next, Replies, header_rows, line};
 use std::io::Write;
 
 impl BinarySession {
-    /// The next step. Appends the log lines of its request, if one begins there, without values and
-    /// credentials.
+    /// Returns the next step. Appends the log lines of its request, if a request begins there,
+    /// without values and credentials.
     pub(crate) fn next_logged(&self, rest: &[u8], client: i32, lines: &mut Vec<u8>) -> Next {
         let mut parser = self.parser;
         let (used, request) = match parser.next(rest) {
@@ -41,7 +41,7 @@ impl BinarySession {
                 }
             }
             Request::Arith(key, delta) => {
-                // As memcached prints it: as a signed number.
+                // As a signed number, because memcached prints it so.
                 let exptime = delta.exptime.map_or(-1, |time| time as i32);
                 let numbers = format!(" {}, {}, {exptime}", delta.by as i64, delta.initial);
                 line_without_client(lines, b"incr ", key, &numbers);

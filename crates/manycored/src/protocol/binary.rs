@@ -1,6 +1,6 @@
 //! The binary protocol, without sockets: bytes in, requests out.
 //!
-//! A packet is a header of 24 bytes, then extras, key and value, whose lengths are in the header:
+//! A packet is a header of 24 bytes, then extras, key and value. Their lengths are in the header:
 //!
 //! ```text
 //! 0 magic   1 opcode   2 length of the key   4 length of the extras   5 type of data (nothing)
@@ -8,14 +8,14 @@
 //! ```
 //!
 //! Owns: what a header means, and which lengths a command may have. Does not own: buffers, items,
-//! passwords, replies to what is well formed. Its laws are those of the text parser (protocol.P1 to
-//! protocol.P3), and
-//! - protocol.B1 At most a header, extras and a key of 64 KiB, and a value within the limit are
-//!   waited for.
-//! - protocol.B2 Where authentication is required, no value of a client that is not authenticated
-//!   is waited for, except credentials.
+//! passwords, replies to well-formed requests. Its laws are those of the text parser (protocol.P1
+//! to protocol.P3), and
+//! - - protocol.B1 The parser waits for at most a header, extras, a key of 64 KiB, and a value
+//!   within the limit.
+//! - - protocol.B2 If authentication is required, the parser waits for no value of an
+//!   unauthenticated client, except credentials.
 //!
-//! Source: memcached's `doc/protocol-binary.txt`; statuses and their words as memcached 1.6 sends
+//! Source: memcached's `doc/protocol-binary.txt`; statuses and their texts as memcached 1.6 sends
 //! them.
 
 use super::{Arith, KEY_MAX, Mode, Store, meta::ITEM_HEADER};
@@ -39,7 +39,7 @@ pub enum Status {
     Done = 0,
     /// There is no item.
     NotFound = 1,
-    /// There is an item, or one of another version.
+    /// There is an item, or an item of another version.
     Exists = 2,
     /// The value is above the limit.
     TooLarge = 3,
@@ -105,13 +105,13 @@ pub struct Look {
 /// An increment or decrement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delta {
-    /// Which of the two it is.
+    /// Whether it increments or decrements.
     pub arith: Arith,
     /// The difference.
     pub by: u64,
     /// The initial value if there is no item.
     pub initial: u64,
-    /// The TTL of an item with the initial value; without it, none is created.
+    /// The TTL of an item with the initial value. `None` creates no item.
     pub exptime: Option<u32>,
 }
 
@@ -134,7 +134,7 @@ pub enum Request<'a> {
     Version,
     /// The verbosity of the log.
     Verbosity,
-    /// Statistics; which ones.
+    /// Statistics of this name.
     Stats(&'a [u8]),
     /// Lists the SASL mechanisms.
     Mechanisms,
@@ -155,14 +155,14 @@ pub enum Request<'a> {
 /// A step of the parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// No whole request was received. So many bytes can be dropped nevertheless.
+    /// No whole request was received. This many bytes can be dropped nevertheless.
     More(usize),
-    /// A request, which took so many bytes.
+    /// A request, and the bytes that it took.
     Request(usize, Head, Request<'a>),
 }
 
 impl Request<'_> {
-    /// Asserts what callers rely on in a request of so many bytes of the input: its position
+    /// Asserts what callers rely on in a request of `used` bytes: its position in the input
     /// (protocol.P1), and the length of its key (protocol.P3).
     #[inline(always)]
     pub(crate) fn check(&self, used: usize, input: &[u8]) {
@@ -204,7 +204,7 @@ pub struct Parser {
     to_drop: u64,
     /// The largest value.
     value_max: usize,
-    /// Whether the client is authenticated; set by the layer that replies.
+    /// Whether the client is authenticated. The layer that replies sets it.
     pub access: Access,
 }
 
@@ -229,7 +229,7 @@ enum Command {
     Quit,
 }
 
-/// The command of an opcode, and whether it is its quiet form.
+/// Returns the command of an opcode, and true if it is the quiet form.
 fn command(opcode: u8) -> Option<(Command, bool)> {
     let loud = |command| Some((command, false));
     let quiet = |command| Some((command, true));
@@ -275,7 +275,7 @@ fn command(opcode: u8) -> Option<(Command, bool)> {
 }
 
 impl Command {
-    /// Whether a packet with parts of these lengths can be this command.
+    /// Returns true if a packet with parts of these lengths can be this command.
     fn fits(self, extras: usize, key: usize, value: u64) -> bool {
         match self {
             Self::Get { .. } | Self::Delete => (extras, value) == (0, 0) && key > 0,
@@ -313,13 +313,13 @@ impl Command {
             Self::Version => Request::Version,
             Self::Mechanisms => Request::Mechanisms,
             Self::Quit => Request::Quit,
-            // What is left has a value, but for this.
+            // All other commands have a value, except `Noop`.
             _ => Request::Noop,
         }
     }
 }
 
-/// The extras of a change: how much, the first number, and its time.
+/// Parses the extras of a change: the difference, the initial number and its TTL.
 fn delta(arith: Arith, extras: &[u8]) -> Delta {
     let long = |at: usize| {
         let bytes = extras.get(at..).and_then(<[u8]>::first_chunk);
@@ -335,9 +335,9 @@ struct Packet<'a> {
     head: Head,
     extras: &'a [u8],
     key: &'a [u8],
-    /// The length of the value; less than nothing if the header contradicts itself.
+    /// The length of the value; `None` if the header contradicts itself.
     value: Option<u64>,
-    /// The bytes so far.
+    /// Bytes of the packet before the value.
     used: usize,
 }
 
@@ -366,13 +366,13 @@ impl<'a> Packet<'a> {
 }
 
 impl Parser {
-    /// The parser of a new stream, for values of at most so many bytes.
+    /// Makes the parser of a new stream, for values of at most `value_max` bytes.
     #[must_use]
     pub fn new(value_max: usize, access: Access) -> Self {
         Self { to_drop: 0, value_max: value_max.min(i32::MAX as usize - 2), access }
     }
 
-    /// Whether the stream may end here without cutting off a request.
+    /// Returns true if the stream may end here without cutting off a request.
     #[must_use]
     pub fn is_between(&self) -> bool {
         self.to_drop == 0
@@ -383,9 +383,9 @@ impl Parser {
         usize::try_from(self.to_drop).unwrap_or(usize::MAX)
     }
 
-    /// Refuses the value of the incomplete request that begins here: the step is a
-    /// [`Request::TooLarge`], and the value is dropped as it is received. `None` if none is
-    /// awaited.
+    /// Refuses the value of the incomplete request that begins here. The step is a
+    /// [`Request::TooLarge`], and the value is dropped as it is received. Returns `None` if no
+    /// value is awaited.
     pub fn refuse_value<'a>(&mut self, input: &'a [u8]) -> Option<Step<'a>> {
         let mut refusing = Self { value_max: 0, ..*self };
         let step = refusing.next(input);
@@ -394,8 +394,8 @@ impl Parser {
         is_refused.then_some(step)
     }
 
-    /// The next request of the input, which begins where the last step's bytes ended.
-    // Always a part of the loop over requests: the log of requests calls it, too.
+    /// Returns the next request. The input begins where the last step's bytes ended.
+    // Always inlined into the loop over requests, although the log of requests calls it, too.
     #[inline(always)]
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         if self.to_drop > 0 {
@@ -464,7 +464,7 @@ impl Parser {
         length: u64,
         input: &'a [u8],
     ) -> Step<'a> {
-        // protocol.B2: the only value that an unknown client may send.
+        // protocol.B2: credentials are the only value that an unauthenticated client may send.
         let status = match () {
             () if self.access == Access::Unrestricted => Status::Unknown,
             () if packet.key.len() > MECHANISM_MAX => Status::Invalid,
@@ -485,15 +485,15 @@ impl Parser {
         self.refuse(packet, length, Request::Error(status))
     }
 
-    /// Refuses a value whose packet has begun: what follows is not a request.
+    /// Refuses a value after its packet has begun. The bytes that follow are not a request.
     fn refuse<'a>(&mut self, packet: &Packet<'a>, length: u64, request: Request<'a>) -> Step<'a> {
         self.to_drop = length;
         packet.step(request)
     }
 }
 
-/// The key of a packet that begins here, and where the next one begins, if it is there: a guess,
-/// which is only used to fetch lines.
+/// Returns the key of a packet that begins at `from`, and the start of the next packet, if the
+/// input reaches so far. Both are guesses, which only prefetches use.
 pub(crate) fn scan_key(input: &[u8], from: usize) -> Option<(&[u8], usize)> {
     let rest = input.get(from..)?;
     let header = rest.first_chunk().filter(|header: &&[u8; HEADER]| header[0] == MAGIC)?;

@@ -1,4 +1,4 @@
-//! The commands that are words: `get`, `set` and so on.
+//! The commands of the text protocol: `get`, `set` and so on.
 
 use super::words::{Words, number, signed, strict, strict_short, strict_signed};
 use super::{
@@ -14,10 +14,10 @@ const HUGE_LIMIT: &str = "MEMLIMIT_ADJUST_FAILED input value is megabytes not by
 /// The largest limit of memory, in megabytes.
 const LIMIT_MAX: u32 = 1_000_000_000;
 
-/// A command whose line is all there is of it; or the words for what is wrong with it.
+/// A command without a value, or the error reply.
 type Plain<'a> = Result<Request<'a>, &'static str>;
 
-/// The only key of a line.
+/// Returns the only key of a line.
 fn key<'a>(words: &mut Words<'a>) -> Result<&'a [u8], &'static str> {
     words.next().filter(|key| key.len() <= KEY_MAX).ok_or(BAD_FORMAT)
 }
@@ -45,7 +45,8 @@ impl Parser {
         }
     }
 
-    /// Looks at all keys before the first is handed out: a get with a wrong one gets nothing.
+    /// Begins a get. Checks all keys before it returns the first, because a get with a wrong key
+    /// gets nothing.
     fn get<'a>(
         &mut self,
         mut words: Words<'a>,
@@ -70,7 +71,7 @@ impl Parser {
         if has_long_word(words.rest()) {
             return step(used, Request::Error(BAD_FORMAT), false);
         }
-        // The line's words end before its end: so far it is used, and the keys follow.
+        // The bytes up to the first key are consumed; the keys follow one by one.
         let rest = words.rest().as_ptr() as usize - input.as_ptr() as usize;
         let gets = Gets { cas, touch };
         self.gets = Some(gets);
@@ -109,7 +110,7 @@ impl Parser {
     }
 }
 
-/// Whether a word of the line is longer than a key may be.
+/// Returns true if a word of the line is longer than a key may be.
 fn has_long_word(line: &[u8]) -> bool {
     let mut from = 0;
     memchr_iter(b' ', line).chain(once(line.len())).any(|at| {
@@ -119,8 +120,8 @@ fn has_long_word(line: &[u8]) -> bool {
     })
 }
 
-/// A whole `set` with nothing unusual about it, in one pass, and its bytes. What is not so plain,
-/// or wrong, is `None`.
+/// Parses a plain and whole `set` in one pass. Returns the command and its bytes, or `None` for
+/// anything unusual or wrong.
 #[inline]
 pub(super) fn plain_set(input: &[u8], value_max: usize) -> Option<(Store<'_>, usize)> {
     let rest = input.strip_prefix(b"set ")?;
@@ -136,7 +137,7 @@ pub(super) fn plain_set(input: &[u8], value_max: usize) -> Option<(Store<'_>, us
     Some((store, input.len() - rest.len()))
 }
 
-/// A space and a number of one to nine digits, taken from the beginning.
+/// Takes a space and a number of one to nine digits from the beginning.
 #[inline]
 fn short_number(rest: &mut &[u8]) -> Option<u32> {
     let [b' ', first @ b'0'..=b'9', digits @ ..] = *rest else { return None };
@@ -150,7 +151,7 @@ fn short_number(rest: &mut &[u8]) -> Option<u32> {
     Some(number)
 }
 
-/// The line of a value: all but its length and the data.
+/// Parses the line of a storage command, except the length and the data.
 fn header<'a>(mode: Mode, words: &mut Words<'a>) -> Result<Store<'a>, &'static str> {
     let key = key(words)?;
     let mut next = || words.next().ok_or(BAD_FORMAT);
@@ -164,8 +165,8 @@ fn header<'a>(mode: Mode, words: &mut Words<'a>) -> Result<Store<'a>, &'static s
     Ok(Store { key, flags, exptime, mode, data: &[] })
 }
 
-/// The least count of words behind a command that has a key, whose reply can be declined only if
-/// there are as many.
+/// Returns the least number of words behind a command with a key. A line with fewer words is an
+/// error, even if it ends in `noreply`.
 fn least(command: &[u8]) -> usize {
     match command {
         b"incr" | b"decr" | b"touch" => 2,
@@ -196,12 +197,12 @@ fn plain<'a>(command: &[u8], words: Words<'a>, used: usize) -> Step<'a> {
     step(used, request.unwrap_or_else(Request::Error), quiet)
 }
 
-/// The commands before which spaces may stand, and what is none.
+/// Parses the commands that may have spaces before them, and unknown commands.
 pub(super) fn rare<'a>(command: &[u8], words: Words<'a>, used: usize) -> Step<'a> {
     let count = words.left();
     let request = match command {
         b"flush_all" => flush(words),
-        // A command of ours: where prefixes are not flushed it is unknown, whatever follows.
+        // This command is not memcached's. Without `-D` it is unknown, whatever follows.
         b"flush_prefix" if count == 1 || count == 2 && words.is_quiet() => {
             let prefix = first(words);
             let request = Request::Admin(Admin::FlushPrefix(prefix, count == 2));
@@ -244,7 +245,7 @@ fn touch(mut words: Words<'_>) -> Plain<'_> {
     Ok(Request::Touch(key, exptime.into()))
 }
 
-/// Behind the key anything may stand.
+/// Parses `delete`. Anything may stand behind the key.
 fn delete(mut words: Words<'_>) -> Plain<'_> {
     key(&mut words).map(Request::Delete)
 }

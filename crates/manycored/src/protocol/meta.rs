@@ -1,4 +1,4 @@
-//! The commands of two letters: `mg`, `ms`, `md`, `ma`, `me`, `mn`, and their flags.
+//! The meta commands `mg`, `ms`, `md`, `ma`, `me`, `mn`, and their flags.
 
 use super::words::{Words, strict, strict_short, strict_signed};
 use super::{
@@ -6,11 +6,11 @@ use super::{
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-/// The most words of a line: all of it counts, from the command on.
+/// The most words of a line, the command included.
 const WORDS_MAX: usize = 20;
 /// The longest opaque token, its letter included.
 const OPAQUE_MAX: usize = 32;
-/// What an item takes besides its key and its value, for the limit of its size.
+/// Bytes that count towards an item's size limit besides its key and its value.
 pub(super) const ITEM_HEADER: usize = 50;
 
 const TOO_MANY: &str = "CLIENT_ERROR options flags are too long";
@@ -33,7 +33,7 @@ const fn set_of(letters: &[u8]) -> u128 {
     set
 }
 
-/// The flags that a command takes. All take `P` and `L`, which are for proxies, and are ignored.
+/// The flags of each command. All commands take `P` and `L`, which are for proxies and are ignored.
 const GET: u128 = set_of(b"bcCEfhklNOqRstTuvPL");
 const STORE: u128 = set_of(b"bcCEFIkMNOqsTPL");
 const DELETE: u128 = set_of(b"bCEFIkOqTxPL");
@@ -69,7 +69,8 @@ impl<'a> Named<'a> {
         Self { sent, is_binary: false }
     }
 
-    /// The key itself; decoded into `room` if need be. The parser has seen that this succeeds.
+    /// Returns the key itself, decoded into `room` if necessary. The parser has checked that
+    /// decoding succeeds.
     #[must_use]
     pub fn key<'k>(&self, room: &'k mut KeyRoom) -> &'k [u8]
     where
@@ -86,7 +87,7 @@ impl<'a> Named<'a> {
 /// The flags of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flags<'a> {
-    /// All of them, in order: replies keep it.
+    /// All flags, in order. Replies keep the order.
     pub words: Words<'a>,
     /// `v`: the value.
     pub value: bool,
@@ -104,7 +105,7 @@ pub struct Flags<'a> {
     pub recache: Option<i64>,
     /// `u`: the access does not count: neither for eviction nor in `h` and `l`.
     pub no_bump: bool,
-    /// `C`: only this version; of `mg`, no value of this version.
+    /// `C`: only this version; in `mg`, no value if it has this version.
     pub cas: Option<u64>,
     /// `E`: the new version.
     pub new_cas: Option<u64>,
@@ -119,7 +120,7 @@ pub struct Flags<'a> {
 }
 
 impl<'a> Flags<'a> {
-    /// As if there were none, whatever the words say.
+    /// Returns flags that are all unset, whatever the words say.
     pub(crate) fn none(words: Words<'a>) -> Self {
         Self {
             words,
@@ -140,9 +141,9 @@ impl<'a> Flags<'a> {
         }
     }
 
-    /// Flags of a line of this key, and whether that is in base64; `taken` are those of the
-    /// command. In memcached's order: a wrong flag is told first, and of wrong tokens the last, but
-    /// `F` only if it is alone.
+    /// Parses the flags of a line with this key. Also returns whether the key is in base64. `taken`
+    /// are the command's flags. Errors are in memcached's order: an invalid flag first, then the
+    /// last wrong token, and a wrong `F` only if no other token is wrong.
     fn parse(sent: &[u8], words: Words<'a>, taken: u128) -> Result<(Self, bool), &'static str> {
         let mut flags = Self::none(words);
         let (mut seen, mut wrong, mut is_binary) = (0_u128, None, false);
@@ -169,7 +170,7 @@ impl<'a> Flags<'a> {
         wrong.map_or(Ok((flags, is_binary)), Err)
     }
 
-    /// Notes a flag; those that only the reply is about are found in `words`.
+    /// Notes a flag. Flags that only affect the reply stay in `words`.
     fn set(&mut self, letter: u8, token: &[u8]) -> Result<(), &'static str> {
         let seconds = || strict_signed(token).map(i64::from).ok_or(BAD_TOKEN);
         let counted = || strict(token).ok_or(BAD_TOKEN);
@@ -193,7 +194,7 @@ impl<'a> Flags<'a> {
         Ok(())
     }
 
-    /// The TTL of a vivified item: the last one named.
+    /// Returns the TTL of a vivified item: the last TTL in the line.
     #[must_use]
     pub fn made_ttl(&self) -> Option<i64> {
         self.vivify?;
@@ -201,13 +202,13 @@ impl<'a> Flags<'a> {
         if last.is_some_and(|word| word[0] == b'T') { self.ttl } else { self.vivify }
     }
 
-    /// Whether the opaque token is short enough: looked at when nothing else is wrong.
+    /// Checks the length of the opaque token. The caller checks everything else first.
     fn is_opaque_short(&self) -> Result<(), &'static str> {
         let is_long = |word: &[u8]| word[0] == b'O' && word.len() > OPAQUE_MAX;
         if self.words.into_iter().any(is_long) { Err(LONG_OPAQUE) } else { Ok(()) }
     }
 
-    /// What `ms` does.
+    /// Returns the mode of `ms`.
     fn store_mode(&self) -> Result<Mode, &'static str> {
         match self.mode {
             None | Some(b'S') => Ok(Mode::Set),
@@ -219,7 +220,7 @@ impl<'a> Flags<'a> {
         }
     }
 
-    /// What `ma` does.
+    /// Returns the operation of `ma`.
     fn arith_mode(&self) -> Result<Arith, &'static str> {
         match self.mode {
             None | Some(b'I' | b'+') => Ok(Arith::Incr),
@@ -229,15 +230,15 @@ impl<'a> Flags<'a> {
     }
 }
 
-/// A line that was read: its key and its flags.
+/// The key and the flags of a line, or the error reply.
 type Read<'a> = Result<(Named<'a>, Flags<'a>), &'static str>;
 
-/// Whether a word can be a flag, of this server or of another.
+/// Returns true if a word can be a flag, of this server or of another.
 fn is_flag(word: &[u8]) -> bool {
     matches!(word[0], b'0'..=b'9' | b'A'..=b'z')
 }
 
-/// A key and its flags, in a line of so many `words_before` them.
+/// Reads a key and its flags, in a line with `words_before` words before the flags.
 fn read<'a>(sent: &'a [u8], words: Words<'a>, words_before: usize, taken: u128) -> Read<'a> {
     let mut count = words_before;
     let can_be_read = words.into_iter().all(|word| {
@@ -254,19 +255,19 @@ fn read<'a>(sent: &'a [u8], words: Words<'a>, words_before: usize, taken: u128) 
     Ok((Named { sent, is_binary }, flags))
 }
 
-/// Whether this is a key in base64.
+/// Returns true if this is a key in base64.
 fn can_be_decoded(sent: &[u8]) -> bool {
     STANDARD.decode_slice(sent, &mut [0; KEY_MAX]).is_ok()
 }
 
-/// A whole line of a command without a value.
+/// Reads a whole line of a command without a value.
 fn line(mut words: Words<'_>, taken: u128) -> Read<'_> {
     let sent = words.next().ok_or(BAD_FORMAT)?;
     let (named, flags) = read(sent, words, 2, taken)?;
     flags.is_opaque_short().map(|()| (named, flags))
 }
 
-/// As [`line`] of `ma`, which has one word for all that is wrong with its flags.
+/// Reads a line of `ma`, which has the same error for all wrong flags.
 fn arith_line(mut words: Words<'_>) -> Result<(Named<'_>, Arith, Flags<'_>), &'static str> {
     let sent = words.next().ok_or(BAD_FORMAT)?;
     let can_be_read = words.into_iter().all(is_flag);
@@ -305,7 +306,7 @@ impl Parser {
         let behind = words.rest().len();
         let sent = words.next().unwrap_or_default();
         if behind == 1 + sent.len() {
-            // Nothing was left out of "ms KEY" but all of the rest: no value follows.
+            // The whole line is "ms KEY", so no value follows.
             return step(used, Request::Error(BAD_FORMAT), false);
         }
         let Some(length) = words.next().and_then(length_of) else {

@@ -1,20 +1,20 @@
-//! The text and meta protocols, without sockets: bytes in, requests out. ([`binary`] is the other
-//! one.)
+//! The text and meta protocols, without sockets: bytes in, requests out. [`binary`] has the binary
+//! protocol.
 //!
 //! Owns: parsing, and memcached's error replies to malformed lines. Does not own: buffers, items,
 //! replies to well-formed requests.
 //!
 //! Laws:
-//! - protocol.P1 The requests of a stream do not depend on how it is cut into pieces:
+//! - - protocol.P1 The requests of a stream do not depend on how the stream is cut into pieces.
 //!   [`Parser::next`] either asks for more, and consumes and changes nothing, or consumes the bytes
 //!   that it returns.
-//! - protocol.P2 Nothing is allocated. A length field is compared with the limit and with the
-//!   input, and never reserved.
-//! - protocol.P3 A request borrows from the input; its numbers are checked, its key has 1 to 250
-//!   bytes.
+//! - - protocol.P2 The parser allocates nothing. It compares a length field with the limit and with
+//!   the input, and never reserves memory for it.
+//! - - protocol.P3 A request borrows from the input. Its numbers are checked, and its key has 1 to
+//!   250 bytes.
 //! - protocol.P4 The keys of a get are returned one by one, so that the caller can stop in between.
-//! - protocol.P5 A value whose line is refused is never read as requests: it is skipped by the
-//!   length that the line names; if that can't be read, the connection is closed.
+//! - - protocol.P5 If a line is refused, its value is never read as requests. The parser skips the
+//!   value by the length in the line. If the length can't be read, the connection is closed.
 //!
 //! Source: memcached's `doc/protocol.txt`; error replies as memcached 1.6 sends them.
 
@@ -65,7 +65,7 @@ pub enum Mode {
     Cas(u64),
 }
 
-/// What `get`, `gets`, `gat` and `gats` request besides the value.
+/// What a `get`, `gets`, `gat` or `gats` requests besides the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gets {
     /// The item's version.
@@ -83,7 +83,7 @@ pub struct Store<'a> {
     pub flags: u32,
     /// Its TTL, by the rules of memcached.
     pub exptime: i64,
-    /// The condition, or where the value goes.
+    /// The condition, or the place of the new value.
     pub mode: Mode,
     /// The value.
     pub data: &'a [u8],
@@ -109,7 +109,7 @@ pub enum Operator {
 pub enum Admin<'a> {
     /// Invalidates all items, now or in so many seconds.
     FlushAll(i64),
-    /// Invalidates the keys with this prefix; and whether without a reply.
+    /// Invalidates the keys with this prefix. The flag is true if the client wants no reply.
     FlushPrefix(&'a [u8], bool),
     /// The version of the server.
     Version,
@@ -176,9 +176,9 @@ pub enum Request<'a> {
 /// A step of the parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// No whole request was received. So many bytes can be dropped nevertheless.
+    /// No whole request was received. This many bytes can be dropped nevertheless.
     More(usize),
-    /// A request, which took so many bytes.
+    /// A request, and the bytes that it took.
     Request {
         /// Bytes of the input that it took.
         used: usize,
@@ -190,7 +190,7 @@ pub enum Step<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Asserts what callers rely on in a request of so many bytes of the input: its position
+    /// Asserts what callers rely on in a request of `used` bytes: its position in the input
     /// (protocol.P1), and the length of its key (protocol.P3).
     #[inline(always)]
     pub(crate) fn check(&self, used: usize, input: &[u8]) {
@@ -209,7 +209,7 @@ impl<'a> Request<'a> {
         );
     }
 
-    /// The key, of a request that has one that is sent as it is.
+    /// Returns the key, if the request has one and the client sent it as it is.
     fn plain_key(&self) -> Option<&'a [u8]> {
         match *self {
             Self::Get(key, _)
@@ -234,37 +234,37 @@ pub struct Parser {
     value_max: usize,
 }
 
-/// A value of unknown length may follow.
+/// A marker in `to_drop`: a value of unknown length may follow.
 const UNKNOWN: u64 = u64::MAX;
 
 /// A line and where it ends.
 enum Line<'a> {
     More,
     TooLong,
-    /// Without its end; the number is with it.
+    /// The line without its end, and the bytes with its end.
     Whole(&'a [u8], usize),
 }
 
 impl Parser {
-    /// The parser of a new stream, for values of at most so many bytes.
+    /// Makes the parser of a new stream, for values of at most `value_max` bytes.
     #[must_use]
     pub fn new(value_max: usize) -> Self {
         Self { to_drop: 0, gets: None, value_max: value_max.min(i32::MAX as usize - 2) }
     }
 
-    /// Whether the stream may end here without cutting off a request.
+    /// Returns true if the stream may end here without cutting off a request.
     #[must_use]
     pub fn is_between(&self) -> bool {
         matches!(self.to_drop, 0 | UNKNOWN) && self.gets.is_none()
     }
 
-    /// Whether the next byte begins a request for certain: not a value, nor what may be one.
+    /// Returns true if the next byte certainly begins a request, and not a possible value.
     pub(crate) fn begins_request(&self) -> bool {
         self.to_drop == 0 && self.gets.is_none()
     }
 
-    /// The next request of the input, which begins where the last step's bytes ended.
-    // Always a part of the loop over requests: the log of requests calls it, too.
+    /// Returns the next request. The input begins where the last step's bytes ended.
+    // Always inlined into the loop over requests, although the log of requests calls it, too.
     #[inline(always)]
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         if self.to_drop > 0 {
@@ -306,7 +306,7 @@ impl Parser {
         }
     }
 
-    /// The next key of a get whose line is whole.
+    /// Returns the next key of a get. Its line was received whole.
     fn next_key<'a>(&mut self, gets: Gets, input: &'a [u8]) -> Step<'a> {
         // protocol.P4: one key a call.
         let spaces = input.iter().take_while(|byte| **byte == b' ').count();
@@ -327,7 +327,7 @@ impl Parser {
         step(spaces + key.len(), Request::Get(key, gets), false)
     }
 
-    /// The data of a value, which stands behind its line.
+    /// Returns the data of a value, behind its line.
     fn data<'a>(&mut self, input: &'a [u8], used: usize, length: usize) -> Data<'a> {
         // protocol.P2: the length is compared with what was received; nothing is reserved for it.
         debug_assert!(used <= input.len(), "protocol.P1: a line ends behind the input");
@@ -339,7 +339,7 @@ impl Parser {
         }
     }
 
-    /// Refuses a value whose line was used up: what follows is not a request.
+    /// Refuses a value after its line was consumed. The bytes that follow are not a request.
     fn refuse<'a>(
         &mut self,
         used: usize,
@@ -360,7 +360,7 @@ enum Data<'a> {
     Bad(usize),
 }
 
-/// The length of a value, if memcached takes it.
+/// Returns the length of a value, if memcached accepts it.
 fn length_of(word: &[u8]) -> Option<usize> {
     let length = words::strict_signed(word).and_then(|length| usize::try_from(length).ok());
     length.filter(|length| *length < i32::MAX as usize - 1)
@@ -370,14 +370,14 @@ fn step(used: usize, request: Request<'_>, quiet: bool) -> Step<'_> {
     Step::Request { used, request, quiet }
 }
 
-/// Whether this is the beginning of a get.
+/// Returns true if this is the beginning of a get.
 fn asks_for_keys(start: &[u8]) -> bool {
     let start = start.trim_ascii_start();
     [&b"get "[..], b"gets ", b"gat ", b"gats "].iter().any(|word| start.starts_with(word))
 }
 
-/// A `get` of one key, the commonest request, in one pass: its key and its bytes. What is not so
-/// plain is `None`.
+/// Parses a plain `get` of one key, the commonest request, in one pass. Returns its key and its
+/// bytes, or `None` for anything else.
 #[inline]
 fn single(input: &[u8]) -> Option<(&[u8], usize)> {
     let rest = input.strip_prefix(b"get ")?;
@@ -390,7 +390,7 @@ fn single(input: &[u8]) -> Option<(&[u8], usize)> {
 #[inline]
 fn line_of(input: &[u8]) -> Line<'_> {
     let Some(end) = memchr(b'\n', input) else {
-        // By the place of the end alone (protocol.P1).
+        // Only the place of the line's end decides (protocol.P1).
         let most = if asks_for_keys(input) { GET_LINE_MAX } else { LINE_MAX };
         return if input.len() > most { Line::TooLong } else { Line::More };
     };

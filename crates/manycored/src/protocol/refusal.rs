@@ -3,14 +3,14 @@
 use super::{BAD_FORMAT, Line, Parser, Request, Step, UNKNOWN, line_of, step};
 
 impl Parser {
-    /// Refuses a line that announces a value without a length that can be read.
+    /// Refuses a line that announces a value of unreadable length.
     pub(super) fn distrust<'a>(&mut self, used: usize) -> Step<'a> {
         self.to_drop = UNKNOWN;
         step(used, Request::Error(BAD_FORMAT), false)
     }
 
-    /// The bytes behind such a line may be its value, and are not executed. Another such line is
-    /// refused, too, which changes nothing; everything else closes the connection.
+    /// Parses the bytes behind such a line. They may be its value, so they are not executed.
+    /// Another such line is refused, too, and changes nothing; anything else closes the connection.
     #[cold]
     pub(super) fn next_distrusted<'a>(&self, input: &'a [u8]) -> Step<'a> {
         let (line, used) = match line_of(input) {
@@ -25,9 +25,9 @@ impl Parser {
         }
     }
 
-    /// Refuses the value of the incomplete request that begins here: the step is a
-    /// [`Request::TooLarge`], and the value is dropped as it is received. `None`, and nothing is
-    /// changed, if no value is awaited here.
+    /// Refuses the value of the incomplete request that begins here. The step is a
+    /// [`Request::TooLarge`], and the value is dropped as it is received. Returns `None` and
+    /// changes nothing if no value is awaited here.
     pub fn refuse_value<'a>(&mut self, input: &'a [u8]) -> Option<Step<'a>> {
         // A value is awaited behind a whole line. (`next` is a part of its caller's loop.)
         let Line::Whole(line, used) = line_of(input) else { return None };
@@ -44,7 +44,8 @@ impl Parser {
         }
     }
 
-    /// Bytes of the whole incomplete request that begins here, if its line has the length.
+    /// Returns the total length of the incomplete request that begins here, if its line has the
+    /// length.
     #[must_use]
     pub fn whole_length(mut self, input: &[u8]) -> Option<usize> {
         match self.refuse_value(input)? {

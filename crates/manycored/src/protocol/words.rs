@@ -1,4 +1,4 @@
-//! Words of a line, and the numbers among them.
+//! The words of a line, and parsing of numbers.
 
 /// The words of a line, which are separated by spaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,12 +23,12 @@ impl<'a> Words<'a> {
         self.count()
     }
 
-    /// Whether none is left.
+    /// Returns true if no word is left.
     pub(super) fn is_empty(mut self) -> bool {
         self.next().is_none()
     }
 
-    /// Whether the last of them is `noreply`.
+    /// Returns true if the last word is `noreply`.
     pub(super) fn is_quiet(self) -> bool {
         self.last() == Some(b"noreply")
     }
@@ -51,7 +51,7 @@ impl<'a> Iterator for Words<'a> {
 /// The longest strict number of 32 bits, its sign included.
 const SHORT_MAX: usize = 11;
 
-/// A number of the lenient kind: without a sign, or with a plus.
+/// Parses a number leniently: without a sign, or with a plus.
 #[must_use]
 pub fn number(word: &[u8]) -> Option<u64> {
     let digits = word.strip_prefix(b"+").unwrap_or(word);
@@ -67,20 +67,20 @@ pub fn number(word: &[u8]) -> Option<u64> {
     })
 }
 
-/// A number of the strict kind: digits alone, as meta flags, deltas and lengths have them.
+/// Parses a number strictly: digits only, as in meta flags, deltas and lengths.
 pub(super) fn strict(word: &[u8]) -> Option<u64> {
     const LONGEST: usize = 22;
     let is_strict = word.len() <= LONGEST && word.first()?.is_ascii_digit();
     number(word).filter(|_| is_strict)
 }
 
-/// As [`strict`], of at most 11 digits and 32 bits.
+/// As [`strict`], but of at most 11 digits and 32 bits.
 pub(crate) fn strict_short(word: &[u8]) -> Option<u32> {
     let is_short = word.len() <= SHORT_MAX;
     strict(word).and_then(|number| u32::try_from(number).ok()).filter(|_| is_short)
 }
 
-/// As [`strict_short`], of 32 bits with their sign. A minus sign alone is 0, as in memcached.
+/// As [`strict_short`], but with a sign. A minus sign alone is 0, as in memcached.
 pub(super) fn strict_signed(word: &[u8]) -> Option<i32> {
     let number = match word {
         [b'-'] => 0,
@@ -90,7 +90,7 @@ pub(super) fn strict_signed(word: &[u8]) -> Option<i32> {
     i32::try_from(number).ok().filter(|_| word.len() <= SHORT_MAX)
 }
 
-/// A number of the lenient kind, which may be below zero.
+/// Parses a number leniently; it may be negative.
 pub(super) fn signed(word: &[u8]) -> Option<i64> {
     match word {
         [b'-', digits @ ..] if digits.first().is_some_and(u8::is_ascii_digit) => {

@@ -11,8 +11,8 @@ use crate::store::{Handle, MEMLIMIT_MIN};
 use crate::tls::Tls;
 
 impl Session {
-    /// Continues the task that replaces the reading of requests. Returns the bytes of its line once
-    /// it is done.
+    /// Continues the task that replaces the reading of requests. When the task is done, returns the
+    /// bytes of its line.
     pub(super) fn go_on(
         &mut self,
         context: &mut Context<'_>,
@@ -70,7 +70,7 @@ impl Session {
                 write_reply(out, "OK");
             }
             Admin::RefreshCerts => match server.tls.as_ref().map(Tls::reload) {
-                // As memcached does if it was built without TLS.
+                // As in a memcached that was built without TLS.
                 None => write_reply(out, crate::protocol::ERROR),
                 Some(Ok(())) => write_reply(out, "OK"),
                 Some(Err(error)) => write_reply(out, &format!("SERVER_ERROR {error}")),
@@ -90,7 +90,8 @@ impl Session {
     }
 }
 
-/// The error if no prefix was flushed: the command is not allowed, or does not exist.
+/// Returns the error for a refused flush of prefixes: the command is not allowed, or does not
+/// exist.
 pub(super) fn no_flush_of_prefixes(handle: &Handle<'_>) -> &'static str {
     let is_known = handle.store().limits().delimiter.is_some();
     if is_known { "CLIENT_ERROR flush_prefix not allowed" } else { crate::protocol::ERROR }

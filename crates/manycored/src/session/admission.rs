@@ -1,4 +1,4 @@
-//! A client of the text protocol that is not authenticated yet, where that is required.
+//! Authentication of clients of the text protocol, if it is required.
 
 use super::Session;
 use crate::auth::AuthStep;
@@ -6,8 +6,8 @@ use crate::context::{Context, Progress, SessionAction};
 use crate::reply::{OUT_MAX, write_reply};
 
 impl Session {
-    /// Answers such a client until it is authenticated. Returns the bytes of the input that this
-    /// took; `Err` if it still is not.
+    /// Answers a client until it is authenticated. Returns the bytes of the input that this took,
+    /// or `Err` if the client is still not authenticated.
     pub(super) fn admit(
         &mut self,
         context: &Context<'_>,

@@ -1,5 +1,5 @@
-//! Requests that are answered together: gets, plain sets, and `mg`s that change nothing
-//! (session.Q3).
+//! The batch of requests that are answered together: gets, plain sets, and `mg`s that change
+//! nothing (session.Q3).
 
 use super::classic::{END, set, value_line};
 use crate::meta;
@@ -10,7 +10,7 @@ use crate::store::{Handle, Turn};
 /// Keys that are looked up in one batch.
 const KEYS_MAX: usize = 64;
 
-/// A parsed request, or a key of one, that is not answered yet.
+/// A parsed but unanswered request, or a key of such a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pending {
     /// The offset of the key in the input.
@@ -25,7 +25,7 @@ pub(crate) struct Pending {
 /// The kind of a pending request.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
-    /// A key of a get, and whether it is the last one, after which the reply ends.
+    /// A key of a get. `ends` is true for the last key, after which the reply ends.
     Get { with_cas: bool, ends: bool },
     /// The end of a get.
     End,
@@ -51,7 +51,7 @@ impl Batch {
         self.pending.is_empty()
     }
 
-    /// Adds a request; true if the batch is full.
+    /// Adds a request. Returns true if the batch is full.
     #[inline]
     pub(super) fn push(&mut self, pending: Pending) -> bool {
         debug_assert!(self.pending.len() < KEYS_MAX, "session.Q3: a full batch was not answered");
@@ -63,8 +63,8 @@ impl Batch {
         self.pending.len() >= KEYS_MAX
     }
 
-    /// Answers the pending requests. Returns the first that was not answered, because the replies
-    /// have reached their bound (session.Q2).
+    /// Answers the pending requests. If the replies reach their bound, returns the first unanswered
+    /// request (session.Q2).
     pub(super) fn answer(
         &mut self,
         handle: &mut Handle<'_>,
@@ -105,7 +105,7 @@ impl Batch {
 }
 
 impl Pending {
-    /// The request as a pending one, if it can be batched.
+    /// Returns the request as a pending request, if it can be batched.
     #[inline]
     pub(super) fn new(
         input: &[u8],

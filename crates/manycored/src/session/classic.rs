@@ -34,7 +34,7 @@ pub(super) fn value_line(out: &mut Vec<u8>, item: &View<'_>, cas: Option<u64>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// `gat` and `gats`: not batched, because they change the item.
+/// Answers `gat` and `gats`. They are not batched, because they change the item.
 pub(super) fn get_and_touch(handle: &mut Handle<'_>, key: &[u8], gets: Gets, out: &mut Vec<u8>) {
     let deadline = handle.store().clock().deadline(gets.touch.unwrap_or(0));
     let counters = handle.counters;
@@ -65,7 +65,7 @@ pub(super) fn store(handle: &mut Handle<'_>, put: &Put<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(reply_text(handle.put(&new_item, condition).outcome));
 }
 
-/// Executes a plain `set`; returns the reply. (Not inlined into the loop over gets, which stays
+/// Executes a plain `set` and returns the reply. (Not inlined, so that the loop over gets stays
 /// small.)
 #[inline(never)]
 pub(super) fn set(

@@ -1,4 +1,4 @@
-//! Sessions whose requests and replies are logged (verbosity 2). Their laws are those of
+//! Sessions that log their requests and replies (verbosity 2). The laws are those of
 //! [`crate::request_log`].
 
 use super::{Protocol, Session};
@@ -10,7 +10,7 @@ use crate::request_log::{Next, Replies, line, packets, text_replies};
 use memchr::memchr;
 
 impl Session {
-    /// Answers the requests in the input, up to so many keys.
+    /// Answers the requests in the input, up to `budget` keys.
     #[inline]
     pub fn feed(
         &mut self,
@@ -19,7 +19,7 @@ impl Session {
         out: &mut Vec<u8>,
         budget: usize,
     ) -> Progress {
-        // session.Y1: the one check.
+        // session.Y1: this is the one check.
         let progress = if context.server.verbosity() > 1 {
             self.feed_logged(context, input, out, budget)
         } else {
@@ -35,7 +35,7 @@ impl Session {
         progress
     }
 
-    /// The same with each request and its replies logged.
+    /// As [`feed`](Self::feed), but logs each request and its replies.
     #[cold]
     #[inline(never)]
     fn feed_logged(
@@ -72,9 +72,9 @@ impl Session {
         }
     }
 
-    /// The next step. Appends the log lines of its request, if one begins there.
+    /// Returns the next step. Appends the log lines of its request, if a request begins there.
     fn next_logged(&mut self, context: &Context<'_>, rest: &[u8], lines: &mut Vec<u8>) -> Next {
-        // session.Y2: only whole requests, and of a value only its length.
+        // session.Y2: only whole requests are logged, and only the length of a value.
         if let Some(task) = &self.task {
             return Next::silent(if task.is_watch() { rest.len() } else { task.line() });
         }
@@ -98,7 +98,7 @@ impl Session {
     }
 }
 
-/// The next request in a text, and whether one begins there.
+/// Returns the next request in a text, and true if a request begins there.
 fn next_of_text(parser: &mut Parser, rest: &[u8]) -> (Next, bool) {
     let (mut length, mut keys) = (0, 0);
     loop {
@@ -117,7 +117,8 @@ fn next_of_text(parser: &mut Parser, rest: &[u8]) -> (Next, bool) {
     }
 }
 
-/// The part that memcached logs of the replies to this request: to some commands none.
+/// Returns which part of the replies to this request memcached logs. For some commands it logs
+/// none.
 fn replies_of(request: &Request<'_>) -> Replies {
     match request {
         Request::Delete(..)

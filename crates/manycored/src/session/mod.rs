@@ -1,12 +1,12 @@
-//! The protocol state of a connection, apart from its socket: bytes in, replies out.
+//! The protocol state of a connection, without its socket: bytes in, replies out.
 //!
 //! Owns: the reply to each request. Laws:
-//! - session.Q1 Replies are in the order of the requests, each whole.
-//! - session.Q2 Unsent replies never exceed [`OUT_MAX`] bytes and one item: a request that was not
-//!   answered is not consumed, and is parsed again when the replies have been sent.
-//! - session.Q3 Gets, plain sets, and `mg`s that change nothing are batched if they arrive
-//!   together, and executed in one batch, in their order; the keys of requests that are answered
-//!   one by one are prefetched together.
+//! - - session.Q1 Replies are whole, and in the order of the requests.
+//! - - session.Q2 Unsent replies never exceed [`OUT_MAX`] bytes and one item. A request that was
+//!   not answered is not consumed, and is parsed again when the replies have been sent.
+//! - - session.Q3 Gets, plain sets, and `mg`s that change nothing are executed in one batch if they
+//!   arrive together, in their order. All other requests are answered one by one, but their keys
+//!   are prefetched together.
 
 mod admin;
 mod admission;
@@ -32,7 +32,7 @@ use crate::store::Outcome;
 /// The protocol that a client speaks.
 #[derive(Debug)]
 enum Protocol {
-    /// Not known: no byte was received.
+    /// Unknown, because no byte was received.
     Unknown,
     /// The text and meta protocols.
     Text,
@@ -43,18 +43,18 @@ enum Protocol {
 /// One client's session.
 #[derive(Debug)]
 pub struct Session {
-    /// The protocol of its listener, if that has one of its own.
+    /// The protocol of its listener, if the listener fixes a protocol.
     language: Option<Language>,
     /// The descriptor of its client; 0 for a session without a connection.
     client: i32,
     /// Whether it ends because of an error in the client's input.
     has_failed: bool,
-    /// A task that it runs instead of reading requests: a list, or a watch.
+    /// A task that runs instead of reading requests: a list, or a watch.
     task: Option<Box<Task>>,
     protocol: Protocol,
     parser: Parser,
     action: SessionAction,
-    /// Whether the client is authenticated, where that is required.
+    /// Whether the client is authenticated, if authentication is required.
     is_known: bool,
 }
 
@@ -75,13 +75,13 @@ impl Session {
         }
     }
 
-    /// The same on a listener with a protocol of its own.
+    /// Sets the protocol of the listener, if the listener fixes one.
     #[must_use]
     pub fn speaking(self, language: Option<Language>) -> Self {
         Self { language, ..self }
     }
 
-    /// The same for the client with this descriptor, which may request lists and events.
+    /// Sets the descriptor of the client. Such a client may request lists and events.
     #[must_use]
     pub fn of_client(self, client: i32) -> Self {
         Self { client, ..self }
@@ -93,19 +93,19 @@ impl Session {
         self.has_failed
     }
 
-    /// Whether its client watches events.
+    /// Returns true if its client watches events.
     #[must_use]
     pub fn is_watching(&self) -> bool {
         self.task.as_ref().is_some_and(|task| task.is_watch())
     }
 
-    /// What it needs from its connection.
+    /// Returns what it needs from its connection.
     #[must_use]
     pub fn action(&self) -> SessionAction {
         self.action
     }
 
-    /// Whether it is between two requests, so that its end cuts none off.
+    /// Returns true if it is between two requests, so that its end cuts off no request.
     #[must_use]
     pub fn is_between(&self) -> bool {
         match &self.protocol {
@@ -143,13 +143,14 @@ impl Session {
                         return Progress { used, is_paused: false };
                     }
                 }
-                // By reference: a request is large, and most are only looked at here.
+                // By reference, because a request is large, and most requests are only inspected
+                // here.
                 Step::Request { used: more, ref request, quiet } => {
                     request.check(more, &input[used..]);
                     let at = used;
                     used += more;
                     let pending = Pending::new(input, request, quiet, before, at);
-                    // The end of a get whose keys were the last within the budget belongs to them.
+                    // If a get's keys were the last within the budget, its end belongs to them.
                     if budget == 0 && pending.is_none_or(Pending::has_key) {
                         (self.parser, used) = (before, at);
                         self.answer_batch(context, input, out, &mut used);
@@ -164,8 +165,8 @@ impl Session {
                             continue;
                         }
                     }
-                    // The request was parsed before the batch is executed: if the batch stops, it
-                    // is parsed again.
+                    // The request was parsed before the batch is executed. If the batch stops, the
+                    // request is parsed again.
                     let after = self.parser;
                     if self.answer_batch(context, input, out, &mut used) {
                         return Progress { used, is_paused: true };
@@ -183,8 +184,8 @@ impl Session {
         }
     }
 
-    /// The steps before text requests: returns the bytes that they consumed, or `Err` if they were
-    /// all that can be done now.
+    /// Runs the steps before text requests. Returns the bytes that they consumed, or `Err` if
+    /// nothing else can be done now.
     #[inline]
     fn before_requests(
         &mut self,
@@ -193,7 +194,7 @@ impl Session {
         out: &mut Vec<u8>,
         budget: usize,
     ) -> Result<usize, Progress> {
-        // session.Q1: a list that is not complete was requested before this input.
+        // session.Q1: an unfinished list was requested before this input.
         let mut used = self.go_on(context, input, out)?;
         if let Some(progress) = self.feed_binary(context, input, out, budget) {
             return Err(progress);
@@ -221,7 +222,8 @@ impl Session {
         }
     }
 
-    /// As [`feed`](Self::feed) in the binary protocol; `None` if the client speaks the other.
+    /// As [`feed`](Self::feed), in the binary protocol. `None` if the client speaks another
+    /// protocol.
     #[inline]
     fn feed_binary(
         &mut self,
@@ -241,8 +243,8 @@ impl Session {
         }
     }
 
-    /// Answers the batch of pending requests. True if it stopped: then the parser and `used` are
-    /// reset to the first request that was not answered (session.Q2).
+    /// Answers the batch of pending requests. Returns true if it stopped. Then the parser and
+    /// `used` are reset to the first unanswered request (session.Q2).
     fn answer_batch(
         &mut self,
         context: &mut Context<'_>,
@@ -268,7 +270,7 @@ impl Session {
         let (handle, server) = (&mut context.handle, context.server);
         match request {
             Request::Get(key, gets) => get_and_touch(handle, key, gets, out),
-            // Too large for the fields of a pending request: answered alone.
+            // Too large for the fields of a pending request, so answered alone.
             Request::GetOne(key) => handle.each_of([key], |handle, turn| {
                 if let Some(item) = handle.get(turn) {
                     value(out, item, None);
@@ -311,7 +313,7 @@ impl Session {
     }
 }
 
-/// Whether a request is answered alone, and is of a kind that clients send in series.
+/// Returns true if a request is answered alone, and is of a kind that clients send in series.
 fn breaks_batches(request: &Request<'_>) -> bool {
     match request {
         Request::MetaGet(..) | Request::MetaStore(..) => true,

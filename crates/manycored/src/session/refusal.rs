@@ -5,11 +5,11 @@ use super::{Context, Protocol, Session, SessionAction};
 use crate::protocol::{KeyRoom, Request, Step};
 use crate::reply::write_reply;
 
-/// The error to a request without a value, whose rest cannot be skipped.
+/// The error reply to a request without a value. The rest of such a request cannot be skipped.
 const NO_MEMORY_FOR_REQUEST: &str = "SERVER_ERROR out of memory reading request";
 
 impl Session {
-    /// Bytes of the whole incomplete request that begins here, if its length is known.
+    /// Returns the total length of the incomplete request that begins here, if it is known.
     #[must_use]
     pub fn whole_length(&self, context: &Context<'_>, input: &[u8]) -> Option<usize> {
         match &self.protocol {
@@ -20,8 +20,8 @@ impl Session {
     }
 
     /// Refuses the incomplete request that begins here, for lack of memory. The rest of its value
-    /// is dropped as it is received; without a value the connection is closed. Returns the bytes
-    /// used.
+    /// is dropped as it is received. If the request has no value, the connection is closed. Returns
+    /// the bytes used.
     pub fn refuse(&mut self, context: &mut Context<'_>, input: &[u8], out: &mut Vec<u8>) -> usize {
         if let Protocol::Binary(binary) = &mut self.protocol {
             let used = binary.refuse(context, input, out);

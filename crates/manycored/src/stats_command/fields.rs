@@ -1,4 +1,4 @@
-//! The fields of `stats` and its parts, in memcached's order.
+//! The fields of `stats` and its subcommands, in memcached's order.
 
 use super::{count, line};
 use crate::protocol::{Words, number};
@@ -11,13 +11,13 @@ use std::fmt::Display;
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Bytes of a page, in which memcached counts memory.
+/// Bytes of a page, memcached's unit of memory.
 const PAGE: u64 = 1 << 20;
-/// Bytes that an item without an allocation of its own is counted with.
+/// Bytes that an item without a tail counts.
 const CHUNK: u64 = 88;
-/// Those of them that are the table's.
+/// The table's part of these bytes.
 const TABLE_PART: u64 = 24;
-/// Buckets that are looked at for the ages of items.
+/// Buckets that are sampled for the ages of items.
 const SAMPLED: usize = 256;
 /// Keys and bytes that `stats cachedump` lists at most.
 const CACHEDUMP_MAX: usize = 2 << 20;
@@ -75,7 +75,7 @@ pub(super) fn general(store: &Store, server: &ServerState, out: &mut Vec<u8>) {
     tls_counts(server, out);
 }
 
-/// Threads, the table, and background work.
+/// Writes the fields about threads, the table and background work.
 fn inner(store: &Store, settings: &Settings, out: &mut Vec<u8>) {
     let (totals, sweeps, told) = (store.totals(), store.sweeps(), store.events().counts());
     let mut put = |name: &str, value: &dyn Display| line(out, name, value);
@@ -116,7 +116,7 @@ fn inner(store: &Store, settings: &Settings, out: &mut Vec<u8>) {
     put("round_robin_fallback", &0);
 }
 
-/// Items that are stored, evicted and expired.
+/// Writes the fields about stored, evicted and expired items.
 fn kept(store: &Store, settings: &Settings, out: &mut Vec<u8>) {
     let (totals, gone, sweeps) = (store.totals(), store.departures(), store.sweeps());
     let mut put = |name: &str, value: &dyn Display| line(out, name, value);
@@ -151,13 +151,13 @@ fn tls_counts(server: &ServerState, out: &mut Vec<u8>) {
     }
 }
 
-/// The power of two of memcached's hash table that would have room for so many items: it begins
-/// with 16, and doubles when there are one and a half for each of its buckets.
+/// Returns the power of two of a memcached hash table with room for so many items. The power begins
+/// at 16, and the table doubles at one and a half items a bucket.
 fn hash_power(items: u64) -> u32 {
     (items * 2 / 3).max(1).next_power_of_two().ilog2().max(16)
 }
 
-/// `stats memory`, which memcached has not: where the memory is.
+/// Answers `stats memory`, which memcached does not have: where the memory is.
 pub(super) fn memory(store: &Store, out: &mut Vec<u8>) {
     let usage = store.usage();
     line(out, "limit_maxbytes", store.memory());
@@ -250,7 +250,7 @@ fn tls(settings: &Settings, out: &mut Vec<u8>) {
     line(out, "ssl_min_version", if files.newest_only { "tlsv1.3" } else { "tlsv1.2" });
 }
 
-/// Seconds since the use of the item among some that was used least recently.
+/// Returns the seconds since the last use of the least recently used item in a sample.
 fn age(store: &Store) -> u32 {
     let (mut oldest, now) = (u32::MAX, store.clock().second());
     store.scan(Cursor::default(), SAMPLED, |item| oldest = oldest.min(item.used()));
@@ -300,7 +300,7 @@ pub(super) fn items(store: &Store, out: &mut Vec<u8>) {
     }
 }
 
-/// One class, of which each item is a chunk.
+/// Answers `stats slabs`: one class, in which each item is a chunk.
 pub(super) fn slabs(store: &Store, out: &mut Vec<u8>) {
     let (items, totals) = (store.len() as u64, store.totals());
     let memory = store.usage().mapped as u64;
@@ -332,7 +332,8 @@ pub(super) fn slabs(store: &Store, out: &mut Vec<u8>) {
     line(out, "total_malloced", memory);
 }
 
-/// Items by size, in steps of 32 bytes: of as many as can be looked at in a short time.
+/// Answers `stats sizes`: counts of items by size, in steps of 32 bytes. It looks at as many items
+/// as a short time allows.
 pub(super) fn sizes(store: &Store, settings: &Settings, out: &mut Vec<u8>) {
     if !settings.tracks_sizes {
         return line(out, "sizes_status", "disabled");
@@ -347,7 +348,7 @@ pub(super) fn sizes(store: &Store, settings: &Settings, out: &mut Vec<u8>) {
     sizes.iter().for_each(|(size, items)| line(out, &size.to_string(), items));
 }
 
-/// `stats cachedump CLASS LIMIT`: keys with their sizes and ends.
+/// Answers `stats cachedump CLASS LIMIT`: keys with their sizes and deadlines.
 pub(super) fn cachedump(
     store: &Store,
     server: &ServerState,
