@@ -9,11 +9,11 @@
 //! ```
 //!
 //! Laws:
-//! - - buffers.B1 Memory for connections is reserved in the [`Budget`] before it is allocated. A
+//! - buffers.B1 Memory for connections is reserved in the [`Budget`] before it is allocated. A
 //!   worker's [`Ledger`] reserves it in chunks, so that short-lived buffers write nothing shared.
-//! - - buffers.B2 Incomplete requests leave a quarter of the limit to replies. The reason: a
+//! - buffers.B2 Incomplete requests leave a quarter of the limit to replies. The reason: a
 //!   refused request costs an error, but a refused reply costs the connection.
-//! - - buffers.B3 A connection may always hold [`SMALL`] bytes, so that a short request is served
+//! - buffers.B3 A connection may always hold [`SMALL`] bytes, so that a short request is served
 //!   even if it is cut by the end of a packet.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

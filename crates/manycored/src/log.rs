@@ -1,11 +1,11 @@
 //! The log of a running server: lines on the standard error stream.
 //!
 //! Laws:
-//! - - log.L1 A thread that logs does not wait for the stream. It appends to a buffer, and the
+//! - log.L1 A thread that logs does not wait for the stream. It appends to a buffer, and the
 //!   log's own thread writes the buffer to the stream. The log's thread starts with the first line.
 //! - log.L2 The buffer is bounded. A line without room is dropped, and the number of dropped lines
 //!   is logged.
-//! - - log.L3 A client's bytes are escaped and truncated before they are logged ([`escape`]), so
+//! - log.L3 A client's bytes are escaped and truncated before they are logged ([`escape`]), so
 //!   one line of the log is one event.
 
 use std::fmt;

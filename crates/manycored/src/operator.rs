@@ -1,7 +1,7 @@
 //! Commands of the server's operator: lists of keys, events, searches for expired items.
 //!
 //! Laws:
-//! - - operator.O1 A list is made in steps. Each step writes at most [`STEP`] bytes and one
+//! - operator.O1 A list is made in steps. Each step writes at most [`STEP`] bytes and one
 //!   bucket's keys, and is sent before the next step. Nothing is held between steps. So a list
 //!   needs little memory and blocks no worker.
 //! - operator.O2 The input of a client that watches events is dropped.

@@ -2,7 +2,7 @@
 //!
 //! Laws:
 //! - session.Y1 While requests are not logged, a slice of them costs one check of the verbosity.
-//! - - session.Y2 A request is logged once, when it was received whole, and before its replies.
+//! - session.Y2 A request is logged once, when it was received whole, and before its replies.
 //!   Values, passwords and the bytes of refused values are not logged.
 //! - session.Y3 Each line of the log is one request, reply or row of a header ([`log::escape`]).
 

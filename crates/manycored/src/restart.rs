@@ -1,32 +1,36 @@
-//! Warm restart (`-e`): the format of the file with all items, from a graceful shutdown to the next
-//! start. Names, locks and system calls are in `server::memory_file`.
+//! Warm restart (`-e`): the format of the file that keeps all items from a graceful shutdown to the
+//! next start. Names, locks and system calls are in `server::memory_file`.
 //!
-//! Why a file that is written at shutdown, and not a mapping that holds the items: after a kill a
-//! mapping holds whatever was written by then, so it must be refused anyway; at run time it would
-//! have the cost of tmpfs pages (no huge pages by default), and the layout of items in memory would
-//! be a format that later versions have to read. The file costs two copies instead, seconds for
-//! each million items, and memory for one part in sixteen of the items twice (`Store::take_all`
-//! gives memory back as it goes, and the reader's side of the file is cut off as it is read).
+//! Why a file that is written at shutdown, and not a mapping that holds the items? After a kill, a
+//! mapping would be in an unknown state, so the next start would have to refuse it anyway. At run
+//! time it would cost tmpfs pages (no huge pages by default), and later versions would have to read
+//! the layout of items in memory. The file costs two copies instead: seconds for each million
+//! items, and twice the memory for one sixteenth of the items. (`Store::take_all` returns memory
+//! step by step, and the reader returns the file's pages as it reads them.)
 //!
-//! A file is a header of [`HEADER`] bytes, and blocks of up to [`BLOCK`] bytes, each behind its
-//! length and checksum. The blocks together are a stream of records, one for each item. All numbers
-//! are little-endian.
+//! A file is a header of [`HEADER`] bytes, and blocks of up to [`BLOCK`] bytes. The blocks together
+//! are a stream of records, one for each item. All numbers are little-endian.
+//!
+//! ```text
+//! | header, 4096 B | length, checksum | block 0 | length, checksum | block 1 | ...
+//!                                     <---- record, record, record, ... ---->
+//! ```
 //!
 //! Laws:
-//! - restart.W1 The header is written last: without it there is no file. It says how long the file
-//!   is, how many blocks and items it has, and a number of the file's own. A block's checksum
-//!   covers that number, the block's place and its content: a block of another file, or of another
-//!   place, is as wrong as one with a flipped bit.
-//! - restart.W2 A file that is wrong anywhere is refused whole: what was read of it before is
-//!   dropped with its store.
-//! - restart.W3 No length is believed beyond what was read and checked, nor beyond the limit of an
-//!   item.
-//! - restart.W4 The new store's clock begins above the old one's stamps, and as much later as the
-//!   calendar says; so stamps, deadlines and uses keep their meaning (law store.D1). A calendar
-//!   that was set back while the server was away refuses the file, as memcached does it: how long
-//!   items had to live is not known.
-//! - restart.W5 If there is less memory than before, the items that were used last are restored:
-//!   the header has their bytes by the time since their use.
+//! - restart.W1 The header is written last; without it there is no file. It has the length of the
+//!   file, the numbers of blocks and items, and an id of the file. A block's checksum covers the
+//!   id, the block's place and its content. So a block of another file or another place is as wrong
+//!   as a block with a flipped bit.
+//! - restart.W2 A file that is wrong anywhere is refused whole. Items that were read before are
+//!   dropped with their store.
+//! - restart.W3 The reader trusts no length beyond the bytes that it has read and checked, nor
+//!   beyond the limit of an item.
+//! - restart.W4 The new store's clock begins above the old clock's stamps, and as much later as
+//!   the calendar says. So stamps, deadlines and uses keep their meaning (law store.D1). If the
+//!   calendar was set back while the server was away, the file is refused, as in memcached, because
+//!   the items' remaining times are not known.
+//! - restart.W5 If there is less memory than before, the most recently used items are restored.
+//!   For that, the header has the bytes of items by the time since their last use.
 
 mod ages;
 mod read;
@@ -47,25 +51,25 @@ pub const HEADER: usize = 4096;
 /// Bytes of a block's content, at most.
 pub const BLOCK: usize = 64 << 10;
 
-/// What a file begins with: `\xff`, so that it is no text, and a return and a line feed, which what
-/// is no copy of bytes changes.
+/// The first bytes of a file. `\xff` makes it no text; a return and a line feed show whether a
+/// transfer has changed line ends.
 const MAGIC: [u8; 8] = *b"\xffmanyc\r\n";
-/// The form that this page describes.
+/// The version of the format that this module describes.
 const VERSION: u32 = 1;
 /// Bytes before a block's content: its length and its checksum.
 const FRAME: usize = 8;
-/// A calendar may go back by so much between end and start: what a time server's correction does.
+/// The calendar may go back by this much between end and start, because of a time server's
+/// correction.
 const SET_BACK: Duration = Duration::from_secs(5);
-/// The longest time for which stores' clocks may go on from each other: half of what a deadline can
-/// say.
+/// The longest time for which stores' clocks may continue one another: half of a deadline's range.
 const CLOCK_MAX: Duration = Duration::from_secs(8 * 365 * 24 * 60 * 60);
 
-/// What the header says.
+/// The header of a file.
 #[derive(Debug, Clone)]
 pub struct Header {
-    /// The file's own number.
+    /// The file's id.
     id: u64,
-    /// When it was begun, in milliseconds of the calendar.
+    /// The calendar time when the file was begun, in milliseconds.
     saved_at: u64,
     beginning: Beginning,
     /// No item has a stamp above this.
@@ -77,10 +81,10 @@ pub struct Header {
     ages: Ages,
 }
 
-/// CRC-32 finds each error of up to three bits, and each burst of up to 32, in a block of this
-/// size; of others it misses one in four billion. The crate is the one that most archives are read
-/// with, and uses the processor's own multiplication: a stronger checksum would cost what the copy
-/// does.
+/// Returns a CRC-32. In a block of this size it finds each error of up to three bits and each burst
+/// of up to 32 bits; it misses one in four billion other errors. The crate is widely used for
+/// archives, and uses the processor's own multiplication. A stronger checksum would cost as much as
+/// the copy.
 fn checksum(parts: &[&[u8]]) -> u32 {
     let mut sum = crc32fast::Hasher::new();
     parts.iter().for_each(|part| sum.update(part));
@@ -97,18 +101,18 @@ fn millis(moment: SystemTime) -> u64 {
 }
 
 impl Header {
-    /// How many items it says there are.
+    /// Returns the number of items.
     #[must_use]
     pub fn items(&self) -> u64 {
         self.items
     }
 
-    /// The second of the old store's end, on its clock.
+    /// Returns the second of the old store's end, on its clock.
     fn second(&self) -> u32 {
         (self.beginning.clock / 1_000_000_000) as u32
     }
 
-    /// How long the file is that it belongs to.
+    /// Returns the length of its file.
     fn file_len(&self) -> Option<u64> {
         let frames = self.blocks.checked_mul(FRAME as u64)?;
         frames.checked_add(self.bytes)?.checked_add(HEADER as u64)
@@ -118,11 +122,11 @@ impl Header {
         let Beginning { clock, flush_at, entries } = self.beginning;
         let (id, saved_at, last_stamp) = (self.id, self.saved_at, self.last_stamp);
         let (items, blocks, bytes) = (self.items, self.blocks, self.bytes);
-        // The last is for later versions.
+        // The last field is for later versions.
         [id, saved_at, clock, flush_at, entries, last_stamp, items, blocks, bytes, 0]
     }
 
-    /// As it stands in the file.
+    /// Returns its bytes in the file.
     #[must_use]
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER);
@@ -135,10 +139,10 @@ impl Header {
         out
     }
 
-    /// Reads it, of a file of this length.
+    /// Reads the header of a file of this length.
     ///
     /// # Errors
-    /// It is another program's file, or damaged.
+    /// The file is another program's, or damaged.
     pub fn decode(bytes: &[u8], file_len: u64) -> Result<Self, Refusal> {
         // restart.W3: each length is compared with the length of the file before it is used.
         let Some((magic, rest)) = bytes.split_first_chunk() else { return Err(Refusal::Foreign) };
@@ -175,7 +179,7 @@ impl Header {
         Ok(header)
     }
 
-    /// What a store begins with that takes the file's items now (restart.W4).
+    /// Returns the initial state of a store that takes the file's items now (restart.W4).
     ///
     /// # Errors
     /// The calendar contradicts the file.

@@ -4,9 +4,9 @@
 //! no C code parses clients' bytes.
 //!
 //! Laws:
-//! - - tls.T1 A connection keeps the configuration that it began with. Reloaded files apply to
+//! - tls.T1 A connection keeps the configuration that it began with. Reloaded files apply to
 //!   later connections.
-//! - - tls.T2 Unsent records are bounded (by rustls: 64 KB). So are received bytes that are not
+//! - tls.T2 Unsent records are bounded (by rustls: 64 KB). So are received bytes that are not
 //!   decrypted yet: they are one incomplete record.
 
 pub use crate::tls_files::{Demand, Files, Verify};

@@ -7,9 +7,9 @@
 //! an item is too long for its page, it names a chain of pages of its own.
 //!
 //! Laws:
-//! - - auth.F1 The reader reads no byte outside of the file, and no page twice. So it ends after as
+//! - auth.F1 The reader reads no byte outside of the file, and no page twice. So it ends after as
 //!   many steps as the file has bytes, even if the file is damaged.
-//! - - auth.F2 If the reader does not understand any part that it reads, it returns an error. The
+//! - auth.F2 If the reader does not understand any part that it reads, it returns an error. The
 //!   caller then drops the earlier pairs.
 //!
 //! Why not the library itself: only the pairs are needed, without writes and locks, and a file of a

@@ -10,9 +10,9 @@
 //! Owns: what a header means, and which lengths a command may have. Does not own: buffers, items,
 //! passwords, replies to well-formed requests. Its laws are those of the text parser (protocol.P1
 //! to protocol.P3), and
-//! - - protocol.B1 The parser waits for at most a header, extras, a key of 64 KiB, and a value
+//! - protocol.B1 The parser waits for at most a header, extras, a key of 64 KiB, and a value
 //!   within the limit.
-//! - - protocol.B2 If authentication is required, the parser waits for no value of an
+//! - protocol.B2 If authentication is required, the parser waits for no value of an
 //!   unauthenticated client, except credentials.
 //!
 //! Source: memcached's `doc/protocol-binary.txt`; statuses and their texts as memcached 1.6 sends

@@ -5,15 +5,15 @@
 //! replies to well-formed requests.
 //!
 //! Laws:
-//! - - protocol.P1 The requests of a stream do not depend on how the stream is cut into pieces.
+//! - protocol.P1 The requests of a stream do not depend on how the stream is cut into pieces.
 //!   [`Parser::next`] either asks for more, and consumes and changes nothing, or consumes the bytes
 //!   that it returns.
-//! - - protocol.P2 The parser allocates nothing. It compares a length field with the limit and with
+//! - protocol.P2 The parser allocates nothing. It compares a length field with the limit and with
 //!   the input, and never reserves memory for it.
-//! - - protocol.P3 A request borrows from the input. Its numbers are checked, and its key has 1 to
+//! - protocol.P3 A request borrows from the input. Its numbers are checked, and its key has 1 to
 //!   250 bytes.
 //! - protocol.P4 The keys of a get are returned one by one, so that the caller can stop in between.
-//! - - protocol.P5 If a line is refused, its value is never read as requests. The parser skips the
+//! - protocol.P5 If a line is refused, its value is never read as requests. The parser skips the
 //!   value by the length in the line. If the length can't be read, the connection is closed.
 //!
 //! Source: memcached's `doc/protocol.txt`; error replies as memcached 1.6 sends them.

@@ -7,7 +7,7 @@ pub(super) const CLASSES: usize = 240;
 #[derive(Debug, Clone)]
 pub(super) struct Ages(Box<[u64; CLASSES]>);
 
-/// The class of an age in seconds; older ones have larger numbers.
+/// Returns the class of an age in seconds. Older ages have larger classes.
 fn class(seconds: u32) -> usize {
     let power = (u32::BITS - seconds.leading_zeros()).saturating_sub(4);
     ((power << 3) + (seconds >> power)) as usize
@@ -35,7 +35,7 @@ impl Ages {
         Self(Box::new(std::array::from_fn(|_| next())))
     }
 
-    /// Which items to take, if only so many bytes have room.
+    /// Chooses the items to take if there is room for `room` bytes.
     pub(super) fn youngest(&self, room: u64) -> Youngest {
         let mut left = room;
         for (class, bytes) in self.0.iter().enumerate() {
@@ -48,17 +48,17 @@ impl Ages {
     }
 }
 
-/// Takes the items that were used last.
+/// A choice of the most recently used items.
 #[derive(Debug)]
 pub(super) struct Youngest {
-    /// All classes before this one are taken whole.
+    /// All items of the classes before this class are taken.
     class: usize,
-    /// Bytes of this one that are taken.
+    /// Bytes of this class that may still be taken.
     left: u64,
 }
 
 impl Youngest {
-    /// Whether this item is one of them.
+    /// Returns true if this item is to be taken.
     pub(super) fn takes(&mut self, seconds: u32, bytes: usize) -> bool {
         let (own, bytes) = (class(seconds), bytes as u64);
         if own != self.class {

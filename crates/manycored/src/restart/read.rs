@@ -7,16 +7,16 @@ use super::{BLOCK, FRAME, HEADER, Header, block_checksum};
 use crate::store::{Handle, Store, used_at};
 use std::io::Read;
 
-/// The items of a file, by their outcome.
+/// The numbers of a file's items, by their outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Those that are in the store.
+    /// Items that are in the store.
     pub restored: u64,
-    /// Those that had expired.
+    /// Items that had expired.
     pub expired: u64,
-    /// Those that are larger than items may be now.
+    /// Items that are larger than items may be now.
     pub too_large: u64,
-    /// Those that did not fit: the least recently used ones.
+    /// Items that did not fit: the least recently used items.
     pub no_room: u64,
 }
 
@@ -25,12 +25,12 @@ struct Blocks<'f, R> {
     file: &'f mut R,
     header: &'f Header,
     place: u64,
-    /// Bytes of content that were not read yet.
+    /// Bytes of content that are not read yet.
     left: u64,
 }
 
 impl<R: Read> Blocks<'_, R> {
-    /// Appends the next block's content, if it is right; false after the last.
+    /// Appends the next block's content, if it is right. Returns false after the last block.
     fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, Refusal> {
         if self.place == self.header.blocks {
             let is_all = self.left == 0;
@@ -65,7 +65,7 @@ impl<R: Read> Blocks<'_, R> {
 struct Loader<'s> {
     handle: Handle<'s>,
     youngest: Youngest,
-    /// The second of the old store's end, up to which ages were counted.
+    /// The second of the old store's end. Ages are counted up to that second.
     second: u32,
     last_stamp: u64,
     /// Items that were read.
@@ -74,7 +74,7 @@ struct Loader<'s> {
 }
 
 impl Loader<'_> {
-    /// Takes all whole records; how many bytes they have, and how many more are to be passed over.
+    /// Takes all whole records. Returns their bytes, and how many further bytes are to be skipped.
     fn take(&mut self, bytes: &[u8]) -> Result<(usize, u64), Refusal> {
         let (mut used, limit) = (0, self.handle.store().limits().item as u64);
         loop {
@@ -97,7 +97,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Puts an item in, if it may be; the count in which it belongs.
+    /// Puts an item into the store, if it may be there. Returns the count of its outcome.
     fn place(&mut self, Record { new_item, stamp, age_at_use }: &Record<'_>) -> &mut u64 {
         let store = self.handle.store();
         if new_item.item_len() > store.limits().item {
@@ -116,12 +116,12 @@ impl Loader<'_> {
     }
 }
 
-/// Reads the items of a file, of which the header was read, into a store that begins with
-/// [`Header::beginning`] and serves no client yet. After each block `read` is called with the bytes
-/// of the file that were read.
+/// Reads the items of a file into a store. The header was read before. The store begins with
+/// [`Header::beginning`] and serves no client yet. After each block, calls `read` with the bytes of
+/// the file that were read.
 ///
 /// # Errors
-/// What is wrong with the file; the store is then not to be used (restart.W2).
+/// The reason why the file is refused. Then the store must not be used (restart.W2).
 pub fn load(
     header: &Header,
     file: &mut impl Read,

@@ -1,7 +1,8 @@
-//! An item in the file.
+//! The record of an item in the file.
 //!
-//! 20 bytes: stamp (8), deadline (4), length of the value (4), age at the last use (2), length of
-//! the key (1), marks (1). Then flags (4) and version (8), if the marks say so, key and value.
+//! A record begins with 20 bytes: stamp (8), deadline (4), length of the value (4), age at the last
+//! use (2), length of the key (1), marks (1). Then come flags (4) and version (8), if the marks say
+//! so, then key and value.
 
 use super::refusal::Refusal;
 use crate::protocol::KEY_MAX;
@@ -18,7 +19,7 @@ const HAS_FLAGS: u8 = 1 << 4;
 const HAS_CAS: u8 = 1 << 5;
 const ALL: u8 = (HAS_CAS << 1) - 1;
 
-/// Appends the part of a record before the item's value.
+/// Appends the part of a record that precedes the item's value.
 pub(super) fn front(item: &Item, out: &mut Vec<u8>) {
     let (flags, cas) = (item.flags(), item.chosen_cas());
     let mark = |mark, yes| if yes { mark } else { 0 };
@@ -50,12 +51,12 @@ pub(super) struct Record<'b> {
     pub(super) age_at_use: u16,
 }
 
-/// What the next bytes are.
+/// The kind of the next bytes.
 #[derive(Debug)]
 pub(super) enum Next<'b> {
-    /// Not all of a record's fixed part.
+    /// An incomplete fixed part of a record.
     Part,
-    /// A record of so many bytes, which are not all there, with an item of so many.
+    /// An incomplete record: its bytes, and the bytes of its item.
     Long { record: u64, item: u64 },
     /// A record, and its bytes.
     Whole(Record<'b>, usize),

@@ -1,15 +1,15 @@
-//! Why a saved file is not taken.
+//! The reasons to refuse a saved file.
 
 use std::{fmt, io};
 
-/// Why a file is not taken.
+/// The reason why a file is refused.
 #[derive(Debug)]
 pub enum Refusal {
-    /// It is not one of this server's.
+    /// It is not a file of this server.
     Foreign,
-    /// It is, and is right, but cannot be used.
+    /// It is a valid file of this server, but cannot be used.
     Unfit(String),
-    /// It is, and is wrong.
+    /// It is a file of this server, but damaged.
     Damaged(String),
     /// It cannot be read.
     Unreadable(io::Error),

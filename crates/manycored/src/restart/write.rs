@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::time::SystemTime;
 
-/// What was written.
+/// The size of a written file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Saved {
     /// Items.
@@ -18,7 +18,7 @@ pub struct Saved {
 struct Writer<'f, F> {
     file: &'f mut F,
     id: u64,
-    /// What follows the header, but for the block that is being filled.
+    /// The blocks and bytes behind the header, without the block that is being filled.
     blocks: u64,
     bytes: u64,
     /// Room for a frame, and content.
@@ -54,16 +54,16 @@ impl<F: Write> Writer<'_, F> {
     }
 }
 
-/// Writes all items to an empty file and takes them out of the store, to which no request may be
-/// under way. What is written is no file until the last write (restart.W1).
+/// Writes all items to an empty file, and takes them out of the store. No request to the store may
+/// be under way. Until the last write, the bytes are no valid file (restart.W1).
 ///
 /// # Errors
-/// Those of the file, after which items are missing from both.
+/// An error of the file. After an error, items are missing from both the store and the file.
 pub fn save(store: &Store, file: &mut (impl Write + Seek), now: SystemTime) -> io::Result<Saved> {
     let beginning = store.end();
     let second = (beginning.clock / 1_000_000_000) as u32;
     file.seek(SeekFrom::Start(HEADER as u64))?;
-    // Keyed anew in each process, which is all that is needed.
+    // `RandomState` has new keys in each process, which is enough.
     let id = RandomState::new().hash_one(millis(now));
     let block = Vec::from([0; FRAME]);
     let mut writer = Writer { file, id, blocks: 0, bytes: 0, block };

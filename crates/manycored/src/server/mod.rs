@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Laws:
-//! - - server.V1 A connection belongs to one worker for its whole life: the worker that had the
+//! - server.V1 A connection belongs to one worker for its whole life: the worker that had the
 //!   fewest connections when it was accepted. Apart from the items, workers share nothing that is
 //!   written at each request.
-//! - - server.V2 A worker never blocks on one client. Reads and writes return at once. While a
+//! - server.V2 A worker never blocks on one client. Reads and writes return at once. While a
 //!   client's replies cannot be sent, its next requests are not read (backpressure). No client
 //!   waits for all requests of another client: in each round, every ready connection has a slice of
 //!   keys, and the worker fetches new events between rounds.

@@ -15,15 +15,15 @@
 //! message of its own; that text, and this server, have one message.)
 //!
 //! Laws:
-//! - - server.U1 The worker answers a datagram at once and keeps nothing of it, so no client holds
+//! - server.U1 The worker answers a datagram at once and keeps nothing of it, so no client holds
 //!   memory.
-//! - - server.U2 The sender's address is not authenticated. It may be forged, so that the reply
+//! - server.U2 The sender's address is not authenticated. It may be forged, so that the reply
 //!   goes to another host (amplification). So a reply's datagrams have at most [`UDP_RATIO`] times
 //!   the bytes of the request's datagram. There is no such bound if the sender is this machine,
 //!   because no host on a network can forge that address. The option `-o udp_reply_ratio` sets
 //!   another ratio for all senders. If a reply would exceed the bound, its request is refused in a
 //!   line, and the requests behind it get no reply.
-//! - - server.U3 The replies to a datagram end with the reply that reaches `session`'s bound; later
+//! - server.U3 The replies to a datagram end with the reply that reaches `session`'s bound; later
 //!   requests in the datagram get no reply. If the system does not accept a datagram at once, the
 //!   datagram is lost.
 

@@ -1,10 +1,10 @@
 //! The protocol state of a connection, without its socket: bytes in, replies out.
 //!
 //! Owns: the reply to each request. Laws:
-//! - - session.Q1 Replies are whole, and in the order of the requests.
-//! - - session.Q2 Unsent replies never exceed [`OUT_MAX`] bytes and one item. A request that was
+//! - session.Q1 Replies are whole, and in the order of the requests.
+//! - session.Q2 Unsent replies never exceed [`OUT_MAX`] bytes and one item. A request that was
 //!   not answered is not consumed, and is parsed again when the replies have been sent.
-//! - - session.Q3 Gets, plain sets, and `mg`s that change nothing are executed in one batch if they
+//! - session.Q3 Gets, plain sets, and `mg`s that change nothing are executed in one batch if they
 //!   arrive together, in their order. All other requests are answered one by one, but their keys
 //!   are prefetched together.
 

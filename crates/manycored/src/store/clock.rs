@@ -1,5 +1,4 @@
-//! The store's clock: a cached time that all threads read, and that a worker advances when it wakes
-//! up.
+//! The store's clock: a cached time. All threads read it; a worker advances it when it wakes up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,7 +11,7 @@ const EIGHTH: u64 = 125_000_000;
 const PAST: u32 = 1;
 /// The initial time of the clock: later than `PAST`.
 const START: u64 = 1_000_000_000;
-/// How far the clock must lag before it is written.
+/// How far the cached time must lag before it is written.
 const STEP: u64 = 1_000_000;
 
 /// A clock whose reading costs one load.
@@ -22,29 +21,30 @@ pub struct Clock {
     /// The time that it showed at `start`.
     begin: u64,
     now: AtomicU64,
-    /// The offset and, if not 0, the time at which it is paused: for tests.
+    /// For tests: the offset, and the time at which the clock is paused (0 if it is not).
     moved: AtomicU64,
     paused: AtomicU64,
 }
 
-/// The stamp of a time and a worker (law store.D1).
+/// Returns the stamp of a time and a worker (law store.D1).
 pub(super) fn stamp(nanos: u64, worker: usize) -> u64 {
     (nanos / 16) << 8 | worker as u64
 }
 
-/// A time whose stamps are all above this one.
+/// Returns a time with stamps that are all above this stamp.
 pub(super) fn moment_above(stamp: u64) -> u64 {
     ((stamp >> 8) + 1).saturating_mul(16)
 }
 
-/// The second of a stamp, on the same clock.
+/// Returns the second of a stamp, on the same clock.
 #[inline]
 pub(super) fn second_of(stamp: u64) -> u32 {
     ((stamp >> 8) / (1_000_000_000 / 16)) as u32
 }
 
 impl Clock {
-    /// A clock that continues from the end of an earlier one, if that is later than `START`.
+    /// Makes a clock that continues from the end of an earlier clock, if that is later than
+    /// `START`.
     pub(super) fn new(from: u64) -> Self {
         let (zero, begin) = (|| AtomicU64::new(0), from.max(START));
         let (start, now) = (Instant::now(), AtomicU64::new(begin));
@@ -64,21 +64,22 @@ impl Clock {
         }
     }
 
-    /// Advances the clock, in builds for tests: also by the amount that deadlines are rounded up.
+    /// Advances the clock, in builds for tests. It adds the amount by which deadlines are rounded
+    /// up.
     pub fn move_on(&self, seconds: u32) {
         let nanos = u64::from(seconds) * 1_000_000_000 + EIGHTH;
         // ORDER: Relaxed; as in `exact`.
         self.moved.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// Pauses the clock, or resumes it from where it would be, in builds for tests.
+    /// Pauses the clock, or resumes it as if it had not been paused, in builds for tests.
     pub fn set_paused(&self, yes: bool) {
         let now = self.start.elapsed().as_nanos() as u64 + self.begin;
         // ORDER: Relaxed; as in `exact`.
         self.paused.store(if yes { now } else { 0 }, Ordering::Relaxed);
     }
 
-    /// Advances the clock, if a millisecond has passed. Returns the exact time.
+    /// Advances the cached time, if a millisecond has passed. Returns the exact time.
     pub(super) fn tick(&self) -> u64 {
         let now = self.exact();
         // ORDER: Relaxed; times order nothing.
@@ -88,8 +89,8 @@ impl Clock {
         now
     }
 
-    /// Advances the clock beyond the current time, which is returned, so that later stamps are
-    /// larger.
+    /// Advances the cached time beyond the current time, so that later stamps are larger. Returns
+    /// the current time.
     pub(super) fn force(&self) -> u64 {
         let now = self.exact();
         // ORDER: Relaxed; a client that acts on the caller's reply sees it.
@@ -97,19 +98,20 @@ impl Clock {
         now
     }
 
-    /// A stamp that is above all stamps taken so far, and below all later ones (law store.D1).
+    /// Returns a stamp that is above all stamps taken so far, and below all later stamps (law
+    /// store.D1).
     pub(super) fn all_so_far(&self) -> u64 {
         stamp(self.force(), 0) | 0xff
     }
 
-    /// Nanoseconds since a second before the store was created, as of the last tick.
+    /// Returns the nanoseconds since a second before the store was created, as of the last tick.
     #[inline]
     pub fn now(&self) -> u64 {
         // ORDER: Relaxed; times order nothing.
         self.now.load(Ordering::Relaxed)
     }
 
-    /// The same in seconds.
+    /// Returns the cached time in seconds.
     #[inline]
     pub fn second(&self) -> u32 {
         (self.now() / 1_000_000_000) as u32
@@ -120,8 +122,8 @@ impl Clock {
         self.start.elapsed()
     }
 
-    /// The deadline of a time to live, by memcached's rules: 0 is never, a negative one has passed,
-    /// and one of more than 30 days is an absolute Unix time.
+    /// Returns the deadline of a time to live, by memcached's rules: 0 is never, a negative time
+    /// has passed, and a time of more than 30 days is an absolute Unix time.
     pub fn deadline(&self, exptime: i64) -> u32 {
         let seconds = match exptime {
             0 => return 0,
@@ -138,13 +140,13 @@ impl Clock {
         u32::try_from(end).unwrap_or(u32::MAX)
     }
 
-    /// The time of a deadline on this clock; `None` is never.
+    /// Returns the time of a deadline on this clock. `None` is never.
     #[inline]
     pub(super) fn moment(deadline: u32) -> Option<Duration> {
         (deadline != 0).then(|| Duration::from_nanos(u64::from(deadline) * EIGHTH))
     }
 
-    /// The time left until a deadline; `None` is for ever.
+    /// Returns the time left until a deadline. `None` is for ever.
     pub(super) fn until(&self, deadline: u32) -> Option<Duration> {
         let end = u64::from(deadline) * EIGHTH;
         (deadline != 0).then(|| Duration::from_nanos(end.saturating_sub(self.now())))
@@ -156,7 +158,7 @@ impl Clock {
         deadline != 0 && u64::from(deadline) * EIGHTH <= self.now()
     }
 
-    /// Whole seconds until a deadline; -1 is for ever.
+    /// Returns the whole seconds until a deadline. -1 is for ever.
     pub fn seconds_left(&self, deadline: u32) -> i64 {
         let half = Duration::from_millis(500);
         self.until(deadline).map_or(-1, |left| (left + half).as_secs() as i64)

@@ -1,11 +1,11 @@
-//! Statistics of a worker, on cache lines of its own.
+//! A worker's statistics, on cache lines of its own.
 
 use crate::protocol::Arith;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($name:ident)*) => {
-        /// The counts of one worker, the only writer of them.
+        /// The counts of one worker. Only that worker writes them.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub struct Counters {
@@ -53,7 +53,7 @@ counters! {
 }
 
 impl Counters {
-    /// The counts of hits and misses of an increment or a decrement.
+    /// Returns the counts of hits and misses of an increment or a decrement.
     pub(crate) fn of_change(&self, arith: Arith) -> [&Count; 2] {
         match arith {
             Arith::Incr => [&self.incr_hits, &self.incr_misses],
@@ -67,7 +67,7 @@ impl Counters {
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// Adds. For the thread that owns it: a plain load and store.
+    /// Adds, by a plain load and store. Only the owning thread may call this.
     #[inline]
     pub fn add(&self, more: u64) {
         // ORDER: Relaxed; a count.

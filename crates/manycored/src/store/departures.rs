@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An evicted item counts as active if it was used within so many seconds.
+/// An evicted item counts as active if it was used within this many seconds.
 const ACTIVE: u32 = 60;
 
 thread_local! {
@@ -116,7 +116,8 @@ impl Departures {
         }
     }
 
-    /// Whether the last look-up of this thread found this key's item expired. True once.
+    /// Returns true if this thread's last look-up found this key's item expired. It returns true
+    /// once.
     pub(super) fn has_just_expired(key: &[u8]) -> bool {
         EXPIRED.with_borrow_mut(|expired| {
             let is_it = !expired.is_empty() && expired == key;

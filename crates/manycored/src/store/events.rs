@@ -1,10 +1,11 @@
 //! Events of single requests, for clients of `watch`, for `stats detail` and for `--trace`.
 //!
 //! Laws:
-//! - store.E1 Without a watcher, detail and a recording of requests, a request costs one load of a
-//!   word that is not written in between.
-//! - store.E2 The buffer of a watcher is bounded: a line that has no room is counted and dropped,
-//!   and the watcher is told how many were dropped. So are the prefixes of `stats detail`.
+//! - store.E1 Without a watcher, detail and a recording of requests, a request costs one load of
+//!   a word that no request writes.
+//! - store.E2 The buffer of a watcher is bounded. A line without room is dropped and counted, and
+//!   the watcher is told how many lines were dropped. The number of prefixes of `stats detail` is
+//!   bounded, too.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -27,7 +28,7 @@ pub const OTHERS: u32 = 1 << 5;
 /// Counts by prefix.
 pub const DETAIL: u32 = 1 << 16;
 
-/// What a recording wants (`--trace`): keys that are looked up.
+/// A kind for a recording (`--trace`): keys that are looked up.
 pub const TRACED_GETS: u32 = 1 << 17;
 /// Values that are stored or changed.
 pub const TRACED_STORES: u32 = 1 << 18;
@@ -51,7 +52,7 @@ struct Detail {
 /// A request as `stats detail` counts it.
 #[derive(Debug, Clone, Copy)]
 pub enum Asked {
-    /// A get; and whether it was a hit.
+    /// A get. The flag is true for a hit.
     Get(bool),
     /// A value to be stored.
     Set,
@@ -93,7 +94,7 @@ struct Waiting {
     dropped: u64,
 }
 
-/// A watcher's registration, which ends when it is dropped.
+/// A watcher's registration. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Watch {
     events: Arc<Events>,
@@ -131,7 +132,7 @@ impl Events {
         }
     }
 
-    /// Whether one of these kinds has a watcher, or is counted.
+    /// Returns true if one of these kinds has a watcher, is counted or is recorded.
     #[inline]
     pub fn wants(&self, kinds: u32) -> bool {
         // ORDER: Relaxed; an event concurrent with a subscription may be reported or not.
@@ -147,7 +148,7 @@ impl Events {
         self.wanted.store(kinds | detail | traced, Ordering::Relaxed);
     }
 
-    /// Has requests of these kinds recorded.
+    /// Sets the kinds of requests that are recorded.
     pub fn set_traced(&self, kinds: u32) {
         let watchers = locked(&self.watchers);
         // ORDER: Relaxed; read under the same lock.
@@ -234,8 +235,8 @@ impl Events {
         Some(Watch { events: self.clone(), watcher })
     }
 
-    /// Reports an event to the watchers of its kind; `text` appends to the time and the event's
-    /// number.
+    /// Reports an event to the watchers of its kind. `text` appends to the line, which begins with
+    /// the time and the event's number.
     #[cold]
     pub fn tell(&self, kind: u32, text: impl FnOnce(&mut String)) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -262,7 +263,7 @@ impl Watcher {
     /// Buffers a line, if there is room (store.E2).
     fn put(&self, line: &str) -> bool {
         let mut waiting = locked(&self.waiting);
-        // A line after a dropped one would precede the note about that.
+        // After a dropped line, drop this line, too: it would precede the note of the drops.
         if waiting.dropped > 0 || waiting.lines.len() + line.len() > self.room {
             waiting.dropped += 1;
             return false;
@@ -293,7 +294,7 @@ impl Drop for Watch {
     }
 }
 
-/// Writes a key as it is in event lines: bytes other than letters, digits and `-._~` are
+/// Writes a key in the form of event lines: bytes other than letters, digits and `-._~` are
 /// percent-encoded.
 pub fn write_key(out: &mut String, key: &[u8]) {
     for byte in key {

@@ -12,17 +12,17 @@ use manycore_cache::{BatchKey, Entry, Guard};
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
-/// The kinds that want a value that is stored.
+/// The kinds of events that a store of a value causes.
 const TOLD_STORES: u32 = MUTATIONS | FETCHERS | DETAIL | TRACED_STORES;
 
-/// The longest value that can be a number, with trailing bytes: memcached stores longer values in
+/// The longest value that can be a number, with trailing bytes. memcached stores longer values in
 /// chunks, and does not parse these.
 const NUMBER_MAX: usize = 1 << 19;
 
 /// Bytes of new items after which the limit is divided anew between items and tables.
 const SHARE_BYTES: usize = 1 << 20;
 
-/// One worker's access to the store. It takes the worker's stamps, and counts.
+/// One worker's access to the store. It makes the worker's stamps and counts its operations.
 pub struct Handle<'s> {
     store: &'s Store,
     /// The counts of this worker.
@@ -31,9 +31,9 @@ pub struct Handle<'s> {
     last: u64,
     /// Bytes stored since the limit was last divided between items and tables.
     stored: usize,
-    /// The descriptor of the client whose requests are answered, for watchers.
+    /// The descriptor of the client that is being served, for watchers.
     pub client: i32,
-    /// The values of this turn's replies that are not copied.
+    /// The values of this turn's replies that are sent without a copy.
     pub pinned: Pinned<'s>,
 }
 
@@ -44,8 +44,8 @@ pub type Found<'s> = Guard<'s, Item, ()>;
 
 impl<'s> Handle<'s> {
     pub(super) fn new(store: &'s Store, counters: &'s Counters, worker: usize) -> Self {
-        // Above the stamps of the worker's previous handle (store.D1): each of those took longer
-        // than the 16 ns by which it advanced.
+        // The clock is now above the stamps of the worker's previous handle (store.D1): each of
+        // those stamps took longer than the 16 ns by which it advanced.
         store.clock.force();
         let pinned = Pinned::default();
         Self { store, counters, worker, last: 0, stored: 0, client: 0, pinned }
@@ -56,13 +56,13 @@ impl<'s> Handle<'s> {
         self.store
     }
 
-    /// The item's version; 0 if versions are disabled.
+    /// Returns the item's version, or 0 if versions are disabled.
     #[inline]
     pub fn cas(&self, item: &Item) -> u64 {
         if self.store.limits.has_versions { item.cas() } else { 0 }
     }
 
-    /// A stamp that is larger than all earlier ones of this worker (store.D1).
+    /// Returns a stamp that is larger than all earlier stamps of this worker (store.D1).
     fn next_stamp(&mut self) -> u64 {
         let before = self.last;
         self.last = stamp(self.store.clock.now(), self.worker).max(before + 256);
@@ -83,17 +83,17 @@ impl<'s> Handle<'s> {
         !self.store.is_dead(item) && !self.store.clock.is_over(item.deadline())
     }
 
-    /// The key's item, without recording the use in it.
+    /// Returns the key's item, without recording the use in the item.
     pub fn peek(&self, key: &[u8]) -> Option<Found<'s>> {
         self.store.cache.get(key).filter(|found| self.is_live(found.key()))
     }
 
-    /// As [`peek`](Self::peek), and the access does not protect the item from eviction either.
+    /// As [`peek`](Self::peek), but the access does not protect the item from eviction either.
     pub fn peek_without_bump(&self, key: &[u8]) -> Option<Found<'s>> {
         self.store.cache.get_locked_if(key, |entry| self.is_live(entry.key()))
     }
 
-    /// Visits each of these keys, in order. Their bucket lines are fetched together.
+    /// Visits each of these keys, in order. Fetches their bucket lines together.
     #[inline]
     pub fn each_of<'k>(
         &mut self,
@@ -104,7 +104,7 @@ impl<'s> Handle<'s> {
         store.cache.visit_many(keys, |_, spot| turn(self, spot));
     }
 
-    /// The item of the visited key; records the use.
+    /// Returns the item of the visited key, and records the use.
     #[inline]
     pub fn get<'t>(&self, turn: Turn<'t>) -> Option<&'t Item> {
         let item = self.look(turn);
@@ -118,7 +118,7 @@ impl<'s> Handle<'s> {
         item
     }
 
-    /// The item of the visited key, without recording the use.
+    /// Returns the item of the visited key, without recording the use.
     #[inline]
     pub fn look<'t>(&self, turn: Turn<'t>) -> Option<&'t Item> {
         let key = turn.key();
@@ -133,7 +133,8 @@ impl<'s> Handle<'s> {
         item
     }
 
-    /// Appends the value of an item that the visit has just found; pinned, if that is cheaper.
+    /// Appends the value of an item that the visit has just found. Pins the value if that is
+    /// cheaper than a copy.
     #[inline]
     pub fn write_value(&mut self, turn: Turn<'_>, item: &Item, out: &mut Vec<u8>) {
         if !self.pinned.wants(item) || !self.pin(turn, item, out) {
@@ -141,7 +142,7 @@ impl<'s> Handle<'s> {
         }
     }
 
-    /// Pins the item. False if it was replaced or removed concurrently.
+    /// Pins the item. Returns false if it was replaced or removed concurrently.
     #[inline(never)]
     fn pin(&mut self, turn: Turn<'_>, item: &Item, out: &mut Vec<u8>) -> bool {
         let found = turn.guard(&self.store.cache);
@@ -152,7 +153,7 @@ impl<'s> Handle<'s> {
         true
     }
 
-    /// As [`put`](Self::put) with a plain `set` of the visited key.
+    /// As [`put`](Self::put), for a plain `set` of the visited key.
     #[inline]
     pub fn set(&mut self, turn: Turn<'_>, new_item: &NewItem<'_>) -> Outcome {
         if !self.has_room(new_item.weight()) {
@@ -176,7 +177,7 @@ impl<'s> Handle<'s> {
         self.store.cache.prefetch(keys.iter().copied());
     }
 
-    /// Makes room for so many bytes of new items, by dividing the limit and vacating regions.
+    /// Makes room for `bytes` bytes of new items: divides the limit anew and vacates regions.
     #[inline]
     fn make_room(&mut self, bytes: usize) {
         self.stored += bytes;
@@ -187,7 +188,7 @@ impl<'s> Handle<'s> {
         self.store.make_room(bytes);
     }
 
-    /// Whether there is room for so many bytes more.
+    /// Returns true if there is room for `bytes` more bytes.
     fn has_room(&self, bytes: usize) -> bool {
         // ORDER: Relaxed; a limit, which orders nothing.
         let (bytes, memory) = (bytes as u64, self.store.capacity.load(Ordering::Relaxed));
@@ -229,13 +230,13 @@ impl<'s> Handle<'s> {
         };
         if written.outcome == Outcome::Stored {
             self.counters.total_items.inc();
-            // An append has rewritten the item with all of its value.
+            // An append has rewritten the whole item.
             self.make_room(new_item.weight().max(written.length));
         }
         written
     }
 
-    /// An item that a reply shows, and that is not in the store.
+    /// Makes an item that a reply shows, and that is not in the store.
     pub(crate) fn shown(&self, new_item: &NewItem<'_>, stamp: u64) -> Item {
         new_item.make(&self.store.memory, stamp)
     }
@@ -265,7 +266,7 @@ impl<'s> Handle<'s> {
         }
     }
 
-    /// Whether the value may be stored, given the current item.
+    /// Decides whether the value may be stored, given the current item.
     fn judge(&self, there: Option<&Item>, condition: StoreCondition) -> Outcome {
         match (condition.mode, condition.cas, there) {
             (Mode::Add, _, there) if there.is_none() => Outcome::Stored,
@@ -277,7 +278,7 @@ impl<'s> Handle<'s> {
         }
     }
 
-    /// After a lost compare-and-swap: stores the value as stale, if its version is older than the
+    /// Stores the value as stale after a failed compare-and-swap, if its version is older than the
     /// item's.
     fn put_stale(&mut self, new_item: &NewItem<'_>, seen: u64) -> StoreResult {
         loop {
@@ -295,9 +296,9 @@ impl<'s> Handle<'s> {
         }
     }
 
-    /// Replaces the old item with the new one, if the old one is still in the table (store.D4).
-    /// `keeps_time` says that the new one's deadline was copied: then the old one must have it
-    /// still.
+    /// Replaces the old item with the new item, if the old item is still in the table (store.D4).
+    /// `keeps_time` is true if the new item copied the old deadline. Then the old item must still
+    /// have that deadline.
     fn exchange(
         &mut self,
         old: &Found<'_>,
@@ -349,7 +350,7 @@ impl<'s> Handle<'s> {
         }
     }
 
-    /// Increments or decrements a number. `cas` is a condition; `deadline` a new one.
+    /// Increments or decrements a number. `cas` is a condition, `deadline` a new deadline.
     pub fn change(
         &mut self,
         key: &[u8],
@@ -362,7 +363,7 @@ impl<'s> Handle<'s> {
         loop {
             let Some(old) = self.peek(key) else { return Change::Missing };
             let item = old.key();
-            // Before the version is compared, as in memcached.
+            // Checked before the version, as in memcached.
             if !(1..=NUMBER_MAX).contains(&item.value_len()) {
                 return Change::NoNumber;
             }
@@ -376,8 +377,8 @@ impl<'s> Handle<'s> {
             };
             let mut digits = itoa::Buffer::new();
             let text = digits.format(sum).as_bytes();
-            // As in memcached: a shorter number is padded to the old length, and a longer one makes
-            // a new item, without marks.
+            // As in memcached, a shorter number is padded to the old length, and a longer number
+            // makes a new item, without marks.
             let fits = text.len() <= item.value_len();
             let fill = spaces(item.value_len().saturating_sub(text.len()));
             let new_item = NewItem {
@@ -406,7 +407,7 @@ impl<'s> Handle<'s> {
         self.delete_by("delete", key, cas)
     }
 
-    /// The same with the name of the command, for watchers.
+    /// As [`delete`](Self::delete), with the name of the command, for watchers.
     pub fn delete_by(&mut self, command: &str, key: &[u8], cas: Option<u64>) -> Outcome {
         self.note_before(key);
         let mut outcome = Outcome::NotFound;
@@ -472,7 +473,7 @@ impl<'s> Handle<'s> {
         }
     }
 
-    /// Sets the deadline of the key's item (store.D3); returns the item.
+    /// Sets the deadline of the key's item (store.D3). Returns the item.
     pub fn touch(&mut self, key: &[u8], deadline: u32) -> Option<Found<'s>> {
         self.store.cache.get_locked_if(key, |entry| {
             let is_live = self.is_live(entry.key());
@@ -504,8 +505,8 @@ impl<'s> Handle<'s> {
         }
     }
 
-    /// Flushes all keys with this prefix, given without its delimiter. False if too many prefixes
-    /// were flushed recently.
+    /// Flushes all keys with this prefix, which comes without its delimiter. Returns false if too
+    /// many prefixes were flushed recently.
     pub fn flush_prefix(&mut self, prefix: &[u8]) -> bool {
         self.counters.cmd_flush.inc();
         (0..2).all(|_| {
@@ -514,8 +515,8 @@ impl<'s> Handle<'s> {
         })
     }
 
-    /// Stores an item of an earlier store, with the stamp and the last use that it had there: false
-    /// if there is no room. For a store that continues that one's clock, and has no clients yet.
+    /// Stores an item of an earlier store, with its stamp and its last use. Returns false if there
+    /// is no room. This store must continue the earlier store's clock, and have no clients yet.
     pub fn restore(&mut self, new_item: &NewItem<'_>, stamp: u64, age_at_use: u16) -> bool {
         if !self.has_room(new_item.weight()) {
             return false;
@@ -530,7 +531,7 @@ impl<'s> Handle<'s> {
         true
     }
 
-    /// A stamp that is above all stamps taken so far, and below all later ones (store.D1,
+    /// Returns a stamp that is above all stamps taken so far, and below all later stamps (store.D1,
     /// store.D2).
     fn all_so_far(&mut self) -> u64 {
         let all = self.store.clock.all_so_far().max(self.last | 0xff);
@@ -545,9 +546,9 @@ fn spaces(count: usize) -> Cow<'static, [u8]> {
     FEW.get(..count).map_or_else(|| vec![b' '; count].into(), Cow::from)
 }
 
-/// Parses a number by memcached's rules: leading spaces are skipped, all that follows a space or a
-/// zero byte behind the number is ignored, and a negative number wraps around, as long as the
-/// result is below 2^63.
+/// Parses a number by memcached's rules. Leading spaces are skipped. Anything behind a space or a
+/// zero byte after the number is ignored. A negative number wraps around, as long as the result is
+/// below 2^63.
 fn number_of(text: &[u8]) -> Option<u64> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let mut words = text.split(|byte| is_space(byte) || *byte == 0);

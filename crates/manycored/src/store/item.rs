@@ -1,17 +1,25 @@
-//! Items: a key, its value, and memcached's metadata. Small ones lie in one piece.
+//! Items: a key, its value, and memcached's metadata. A small item lies in one piece of 64 bytes; a
+//! larger item also has a tail.
+//!
+//! ```text
+//!          16 bytes   48 bytes
+//! short:  | metadata | version? flags? key value ...          length |
+//! full:   | metadata | version? flags? key value (48 bytes)          |
+//! long:   | metadata | 40 bytes of the parts          | tail pointer | --> the rest of the parts
+//! ```
 //!
 //! Laws:
-//! - store.I1 An item is a line of 64 bytes: 16 of metadata, and 48 for its parts, one behind the
-//!   other: version, flags, key, value. If the parts are shorter than 48 bytes, the last byte is
-//!   their length. If they are longer, the last eight bytes point to a tail (memory.R4), which
-//!   holds the rest of the parts; or all of them, if the parts before the value do not fit the 40
-//!   bytes before the pointer. So the parts before the value are always in one piece. Which of
-//!   these layouts an item has never changes.
-//! - store.I2 The time of an item's last use is kept as its age at that time, in 16 bits: exact in
-//!   the first two hours, and later to a 4096th of that age, a minute in six days. (memcached
-//!   itself records a use once a minute.)
-//! - store.I3 A relocated copy of an item has its stamp and all else; its deadline, marks and last
-//!   use are copied under the lock of the bucket, except for a mark that is set concurrently.
+//! - store.I1 An item is a line of 64 bytes: 16 bytes of metadata, and 48 bytes for its parts:
+//!   version, flags, key, value. If the parts are shorter than 48 bytes, the last byte is their
+//!   length. If they are longer, the last eight bytes point to a tail (memory.R4), which holds the
+//!   rest of the parts. If the parts before the value do not fit the 40 bytes before the pointer,
+//!   the tail holds all parts. So the parts before the value are always in one piece. An item's
+//!   layout never changes.
+//! - store.I2 The time of an item's last use is stored as its age at that time, in 16 bits. The
+//!   age is exact in the first two hours, and later to a 4096th of the age: a minute in six days.
+//!   (memcached itself records a use once a minute.)
+//! - store.I3 A relocated copy of an item has the same stamp and content. Its deadline, marks and
+//!   last use are copied under the lock of the bucket; a mark that is set concurrently may be lost.
 
 mod view;
 
@@ -24,7 +32,7 @@ use std::borrow::{Borrow, Cow};
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
-/// Bytes of a version, and of flags, if they stand before the key.
+/// Bytes of a version and of flags, if the item has them before its key.
 const CAS: usize = 8;
 const FLAGS: usize = 4;
 /// Bytes of key and value together that need no tail.
@@ -49,12 +57,13 @@ const HAS_FLAGS: u8 = 1 << 5;
 
 /// It has a tail.
 const HAS_TAIL: u8 = 1 << 6;
-/// Its parts fill all 48 bytes; or, if it has a tail, they are all there.
+/// Its parts fill all 48 bytes. If it has a tail: all parts are in the tail.
 const IS_FULL: u8 = 1 << 7;
 
-/// An item. Its key, value and version never change; its deadline, its marks and its last use do.
+/// An item. Its key, value and version never change; its deadline, marks and last use may.
 pub struct Item {
-    /// The time of its creation: larger than that of any item that the same worker created before.
+    /// The time of its creation. It is larger than the stamps of all items that the same worker
+    /// created before.
     stamp: u64,
     /// In eighths of a second since the start of the store; 0 is never.
     deadline: AtomicU32,
@@ -83,7 +92,7 @@ struct Long {
 // not change after the item was created (store.I1).
 unsafe impl Send for Item {}
 // SAFETY: store.I1 - a shared item gives out its key and value, which never change; the fields that
-// do are atomic.
+// may change are atomic.
 unsafe impl Sync for Item {}
 
 /// Encodes a number of seconds in 16 bits: an exponent in the upper four, and 12 bits of mantissa.
@@ -92,13 +101,14 @@ fn rounded(seconds: u32) -> u16 {
     u16::try_from((power << 12) + (seconds >> power)).unwrap_or(u16::MAX)
 }
 
-/// The least number of seconds with this encoding.
+/// Returns the least number of seconds with this encoding.
 fn unrounded(seconds: u16) -> u32 {
     let (power, rest) = (u32::from(seconds) >> 12, u32::from(seconds) & 0xfff);
     if power == 0 { rest } else { (rest | 0x1000) << (power - 1) }
 }
 
-/// The second at which an item with this stamp was last used, or a little before that (store.I2).
+/// Returns the second at which an item with this stamp was last used, or a little earlier
+/// (store.I2).
 pub(crate) fn used_at(stamp: u64, age: u16) -> u32 {
     second_of(stamp).saturating_add(unrounded(age))
 }
@@ -127,7 +137,7 @@ pub struct NewItem<'a> {
 }
 
 impl<'a> NewItem<'a> {
-    /// An item without a deadline, and with default metadata.
+    /// Makes an item without a deadline and with default metadata.
     #[must_use]
     pub fn new(key: &'a [u8], value: &'a [u8]) -> Self {
         let value = [value, &[]];
@@ -145,7 +155,7 @@ impl<'a> NewItem<'a> {
         }
     }
 
-    /// The weight that the item will have, if there is room for it in one piece.
+    /// Returns the weight that the item will have, if there is room for it in one piece.
     #[must_use]
     pub fn weight(&self) -> usize {
         let body = self.body_len();
@@ -164,7 +174,7 @@ impl<'a> NewItem<'a> {
         cas + flags + self.key.len()
     }
 
-    /// The size that the limit of an item's size applies to: its key and its value.
+    /// Returns the size that the size limit applies to: the bytes of its key and its value.
     pub(crate) fn item_len(&self) -> usize {
         self.key.len() + self.value_len()
     }
@@ -178,7 +188,7 @@ impl<'a> NewItem<'a> {
         self.front_len() + self.value_len()
     }
 
-    /// Passes on each part that is there, in their order.
+    /// Calls `give` with each existing part, in order.
     #[inline]
     fn each_part(&self, mut give: impl FnMut(&[u8])) {
         if let Some(cas) = self.cas {
@@ -241,7 +251,7 @@ impl<'a> NewItem<'a> {
         }
     }
 
-    /// The parts of an item with a tail, and the marks that say so (store.I1).
+    /// Makes the body of an item with a tail, and its marks (store.I1).
     fn with_tail(&self, memory: &Memory) -> (Body, u8) {
         let (length, front) = (self.body_len(), self.front_len());
         let is_split = front <= HEAD;
@@ -285,7 +295,7 @@ impl Item {
         Some(unsafe { self.body.long.tail })
     }
 
-    /// The parts before the value, and the beginning of the value that is in the same piece.
+    /// Returns the parts before the value, and the beginning of the value in the same piece.
     #[inline(always)]
     fn front(&self) -> &[u8] {
         self.front_of(self.marks())
@@ -355,7 +365,7 @@ impl Item {
         all - before
     }
 
-    /// The view that a reply to a get needs, with one load of its marks.
+    /// Returns the view that a reply to a get needs, with one load of its marks.
     #[inline]
     pub fn view(&self) -> View<'_> {
         let marks = self.marks();
@@ -370,7 +380,7 @@ impl Item {
         View { key, flags, length, front: value, item: has_tail.then_some(self) }
     }
 
-    /// Its value, piece by piece.
+    /// Returns its value, piece by piece.
     #[inline]
     pub fn value_parts(&self) -> impl Iterator<Item = &[u8]> {
         let before = self.before_value();
@@ -379,7 +389,7 @@ impl Item {
         std::iter::once(&self.front()[before..]).chain(tail.into_iter().flatten())
     }
 
-    /// The part of its value that is inline, and the pieces in its tail.
+    /// Returns the inline part of its value, and the pieces in its tail.
     pub(super) fn value_by_place(&self) -> (&[u8], impl Iterator<Item = &[u8]>) {
         let mut parts = self.value_parts();
         let is_elsewhere = self.has(HAS_TAIL) && self.has(IS_FULL);
@@ -387,13 +397,13 @@ impl Item {
         (here.unwrap_or_default(), parts)
     }
 
-    /// Whether a part of it is in a tail.
+    /// Returns true if a part of it is in a tail.
     #[inline]
     pub(super) fn has_tail(&self) -> bool {
         self.has(HAS_TAIL)
     }
 
-    /// Its value; copied if it is in several pieces.
+    /// Returns its value, as a copy if it is in several pieces.
     pub fn value(&self) -> Cow<'_, [u8]> {
         let before = self.before_value();
         match self.tail() {
@@ -411,14 +421,15 @@ impl Item {
         }
     }
 
-    /// Whether it should be relocated, because a part of it lies in a region that is being vacated.
+    /// Returns true if it should be relocated, because a part of it lies in a region that is being
+    /// vacated.
     pub(super) fn is_to_move(&self) -> bool {
         let node = usize::from(Memory::is_vacated(std::ptr::from_ref(self).cast()));
         let pieces = node + self.tail().map_or(0, Tail::vacated);
         pieces > 0 && Memory::is_worth_moving(self.weight(), pieces)
     }
 
-    /// A copy of the item in other memory (store.I3).
+    /// Makes a copy of the item in other memory (store.I3).
     pub(super) fn copy(&self, memory: &Memory) -> Item {
         let (value, cas) = (self.value(), self.chosen_cas());
         let new_item = NewItem { flags: self.flags(), cas, ..NewItem::new(self.key(), &value) };
@@ -467,19 +478,19 @@ impl Item {
         self.has(HAS_CAS).then(|| self.cas())
     }
 
-    /// Bytes that it counts with towards the limit.
+    /// Returns the bytes that it counts towards the limit.
     #[inline]
     pub fn weight(&self) -> usize {
         weight_of(self.tail().map_or(0, Tail::memory))
     }
 
-    /// Its deadline: eighths of a second since the store's start; 0 is never.
+    /// Returns its deadline, in eighths of a second since the store's start. 0 is never.
     pub fn deadline(&self) -> u32 {
         // ORDER: Relaxed; times order nothing.
         self.deadline.load(Ordering::Relaxed)
     }
 
-    /// Sets its deadline; the caller sets the cache's, too.
+    /// Sets its deadline. The caller sets the cache's deadline, too.
     pub fn set_deadline(&self, deadline: u32) {
         // ORDER: Relaxed; times order nothing.
         self.deadline.store(deadline, Ordering::Relaxed);
@@ -505,7 +516,7 @@ impl Item {
         self.has(FETCHED)
     }
 
-    /// Seconds since the store's start at its last use, or a little less (store.I2).
+    /// Returns the second of its last use, since the store's start, or a little less (store.I2).
     pub fn used(&self) -> u32 {
         used_at(self.stamp, self.age_at_use())
     }
@@ -516,7 +527,7 @@ impl Item {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Sets the same for an item that was just created from saved data.
+    /// Sets the age at its last use. For an item that was just created from saved data.
     pub(super) fn set_age_at_use(&self, age: u16) {
         // ORDER: Relaxed; times order nothing.
         self.used.store(age, Ordering::Relaxed);
@@ -536,7 +547,8 @@ impl Item {
         }
     }
 
-    /// Makes the caller the winner, which is told to recache; false if there is a winner already.
+    /// Makes the caller the winner, which is told to recache. Returns false if there is a winner
+    /// already.
     pub fn win(&self) -> bool {
         // ORDER: Relaxed; only that exactly one caller finds the mark clear matters.
         self.marks.fetch_or(TOKEN_SENT, Ordering::Relaxed) & TOKEN_SENT == 0

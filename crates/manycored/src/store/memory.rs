@@ -1,28 +1,37 @@
-//! Memory for items of all sizes: regions of their own, in which any free run can be allocated.
+//! Memory for items of all sizes. It consists of regions, in which any free run can be allocated.
 //!
-//! A node is 64 bytes, the part of an item that the cache's table points to. The bytes that do not
-//! fit there are the item's *tail*: granules of 16 bytes, in one piece where there is a run that is
-//! long enough, and in a chain of pieces where there is not. So there are no size classes between
-//! which memory could be lost: the memory of any evicted item can be used for items of any size.
+//! A node is the part of an item that the cache's table points to, 64 bytes. The bytes that do not
+//! fit into the node are the item's *tail*: granules of 16 bytes. The tail is one piece if there is
+//! a long enough run, and otherwise a chain of pieces. So there are no size classes between which
+//! memory could be lost: the memory of an evicted item serves items of any size.
+//!
+//! ```text
+//! table --> node (64 B) --> piece --> piece      (pieces only of items above 48 bytes)
+//! ```
+//!
+//! ```text
+//! region of nodes:   | header, bitmap | node | free | node | ...
+//! region of tails:   | header, bitmap | piece       | free | piece | ...
+//! ```
 //!
 //! Owns: regions, their leases, pieces of tails. Does not own: how much memory items may take (the
-//! cache's capacity), nor when an item may be freed (the cache's sections).
+//! cache's capacity), and when an item may be freed (the cache's sections).
 //!
 //! Laws:
-//! - memory.R1 A region holds nodes or tails. Its kind changes only while all of it is free, under
-//!   the lock of the list of regions.
-//! - memory.R2 A set bit is a free unit (a node's block, or a granule). Only the lessee of a region
-//!   clears bits, so a unit that it has seen free stays free until it takes it. Any thread may set
-//!   the bits of the units that it frees, once.
-//! - memory.R3 A region is leased to one slot at a time, or is being vacated, or neither: decided
-//!   under the lock of the list. No unit of a region that is being vacated is allocated.
-//! - memory.R4 A tail is a list of pieces, each in one region. Its layout never changes. The first
-//!   bytes of a piece that is not the last are a link to the next; those of the first piece of a
-//!   chain hold the chain's length.
-//! - memory.R5 Regions live as long as the memory, which its store drops after the cache.
+//! - memory.R1 A region holds nodes or tails. Its kind changes only while the whole region is
+//!   free, under the lock of the list of regions.
+//! - memory.R2 A set bit is a free unit (a node's block, or a granule). Only the lessee of a
+//!   region clears bits. So a unit that the lessee has seen free stays free until the lessee takes
+//!   it. Any thread may set the bits of units that it frees, once.
+//! - memory.R3 A region is leased to one slot at a time, or is being vacated, or neither. This is
+//!   decided under the lock of the list. No unit of a region that is being vacated is allocated.
+//! - memory.R4 A tail is a list of pieces, each in one region. Its layout never changes. Each
+//!   piece except the last begins with a link to the next piece. The first piece of a chain also
+//!   holds the chain's length.
+//! - memory.R5 Regions live as long as the memory. The store drops the memory after the cache.
 //!
-//! Source: runs found in a bitmap are how file systems allocate extents; leases of regions to
-//! threads as in K42's and ParSec's allocators, section 3.4 of the latter.
+//! Source: file systems allocate extents as runs in a bitmap. K42's and ParSec's allocators lease
+//! regions to threads (section 3.4 of the ParSec paper).
 
 mod lease;
 mod region;
@@ -45,8 +54,8 @@ pub(super) const GRANULE: usize = 16;
 /// Bytes of a region, and its alignment.
 const REGION: usize = manycore_cache::NODE_AREA;
 
-/// The most bytes that are copied to free an item's part of a region: an item has one piece in it,
-/// or few.
+/// The most bytes that are copied to free an item's part of a region. An item has only one or a few
+/// pieces in a region.
 const MOVED_FOR_REGION: usize = 32 * REGION;
 
 /// A slot's lock on a line that no other slot writes.
@@ -59,7 +68,7 @@ pub(super) struct Memory {
     regions: Mutex<Regions>,
     /// The number of regions above which some are vacated before new ones are made.
     budget: AtomicUsize,
-    /// Whether there are more regions than that.
+    /// Whether there are more regions than the budget.
     is_over: AtomicBool,
 }
 
@@ -68,7 +77,7 @@ pub(super) struct Memory {
 pub struct Usage {
     /// Bytes mapped from the system.
     pub mapped: usize,
-    /// Of these, bytes that no item uses.
+    /// Mapped bytes that no item uses.
     pub free: usize,
     /// Regions whose items were relocated, so far.
     pub vacated: usize,
@@ -80,7 +89,7 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Memory {
-    /// Memory for so many threads, with a budget of about so many bytes.
+    /// Makes memory for `threads` threads, with a budget of about `bytes` bytes.
     pub(super) fn new(bytes: u64, threads: usize) -> Self {
         let memory = Self {
             slots: (0..threads.max(1)).map(|_| Slot(Mutex::default())).collect(),
@@ -100,27 +109,27 @@ impl Memory {
         // ORDER: Relaxed; a limit, which orders nothing.
         self.budget.store(regions, Ordering::Relaxed);
         if locked(&self.regions).count() > regions {
-            // No lease may follow that would set it.
-            // ORDER: Relaxed; a hint.
+            // Set here, because no lease may follow that would set it. ORDER: Relaxed; a hint.
             self.is_over.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Bytes of the regions above the budget.
+    /// Returns the bytes of the regions above the budget.
     pub(super) fn bytes_over(&self) -> usize {
         // ORDER: Relaxed; a limit.
         let budget = self.budget.load(Ordering::Relaxed);
         locked(&self.regions).count().saturating_sub(budget) * REGION
     }
 
-    /// Whether there are more regions than the budget allows, because the free memory is in regions
-    /// of the other kind, or fragmented: time to vacate some.
+    /// Returns true if there are more regions than the budget allows, because free memory is
+    /// fragmented or in regions of the other kind. Then it is time to vacate some regions.
     pub(super) fn is_over(&self) -> bool {
         // ORDER: Relaxed; a hint.
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// The slot of the calling thread. Threads beyond the number of slots share some.
+    /// Returns the slot of the calling thread. If there are more threads than slots, threads share
+    /// slots.
     fn slot(&self) -> MutexGuard<'_, Leases> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
@@ -131,14 +140,15 @@ impl Memory {
         locked(&self.slots[own % self.slots.len()].0)
     }
 
-    /// A tail of so many bytes, at least one, of which the first `together` lie in one piece.
+    /// Allocates a tail of `bytes` bytes, at least one. The first `together` bytes lie in one
+    /// piece.
     pub(super) fn tail(&self, bytes: usize, together: usize) -> Tail {
         Tail::allocate(&mut self.slot(), self, bytes, together)
     }
 
-    /// Chooses regions to be vacated: those with the most free room, as far as the others have room
-    /// for their content. Returns how many. No unit of them is allocated until
-    /// [`end_vacating`](Self::end_vacating).
+    /// Chooses regions to be vacated: the regions with the most free room, as far as the other
+    /// regions have room for their content. Returns how many. No unit of these regions is allocated
+    /// until [`end_vacating`](Self::end_vacating).
     pub(super) fn begin_vacating(&self) -> usize {
         // ORDER: Relaxed; a limit.
         let budget = self.budget.load(Ordering::Relaxed);
@@ -147,14 +157,14 @@ impl Memory {
         let chosen = regions.choose_to_vacate();
         drop(regions);
         if chosen == 0 {
-            // Vacating would gain nothing: so much memory is in use, or waits for reclamation.
-            // ORDER: Relaxed; a hint.
+            // Vacating would gain nothing, because that much memory is in use or waits for
+            // reclamation. ORDER: Relaxed; a hint.
             self.is_over.store(false, Ordering::Relaxed);
         }
         chosen
     }
 
-    /// Ends the walk over the items: the vacated regions can be leased again.
+    /// Ends the walk over the items. The vacated regions can be leased again.
     pub(super) fn end_vacating(&self) {
         // ORDER: Relaxed; a limit.
         let budget = self.budget.load(Ordering::Relaxed);
@@ -166,7 +176,7 @@ impl Memory {
         self.is_over.store(false, Ordering::Relaxed);
     }
 
-    /// Whether the object at this address should be relocated.
+    /// Returns true if the object at this address should be relocated.
     #[inline]
     pub(super) fn is_vacated(address: *const u8) -> bool {
         // The address may come from a reference to an item, whose provenance does not cover the
@@ -174,14 +184,14 @@ impl Memory {
         Region::of(std::ptr::with_exposed_provenance_mut(address.addr())).is_vacated()
     }
 
-    /// Whether an item of so many bytes should be relocated, with so many pieces in regions that
-    /// are being vacated. Otherwise a large item would be copied whole, and exist twice for that
-    /// time, for a region that holds little of it.
+    /// Returns true if it is worth relocating an item of `bytes` bytes with `pieces` pieces in
+    /// regions that are being vacated. Otherwise a large item would be copied whole, and exist
+    /// twice for that time, for a region that holds little of it.
     pub(super) fn is_worth_moving(bytes: usize, pieces: usize) -> bool {
         bytes <= pieces * MOVED_FOR_REGION
     }
 
-    /// The statistics now. Reads the header of every region.
+    /// Returns the current statistics. Reads the header of every region.
     pub(super) fn usage(&self) -> Usage {
         locked(&self.regions).usage()
     }

@@ -1,20 +1,23 @@
-//! memcached's items on top of the cache: their deadlines, versions, marks, and conditions.
+//! The store: memcached's items on top of the cache, with their deadlines, versions, marks and
+//! conditions.
 //!
 //! Laws:
 //! - store.D1 A stamp is never used twice: the stamps of one worker grow, and contain its number.
-//!   Stamps follow the clock, so an item made after a reply has a larger one than the item that the
-//!   reply was about.
-//! - store.D2 An item is dead if its stamp is not above that of the last flush, of everything or of
-//!   one of its key's prefixes. Dead ones are never shown; a sweep removes them later.
-//! - store.D3 An item's deadline is in the item alone, and is changed under the lock of its bucket.
-//!   A decision that depends on it, or on whether the item is dead, is made under that lock, too,
-//!   before an item is replaced or removed.
-//! - store.D4 A change of a value replaces the item that it has read by a new one, or starts over;
-//!   so it does if the deadline of the item read was changed in between, and the new item is to
-//!   keep that deadline.
-//! - store.D5 A flush is published twice, the second time with a later stamp. So an item derived
-//!   from one that a flush kills dies, too: either its stamp is not above the second, or it was
-//!   made after the first was published, and then the check of store.D3 found the old item dead.
+//!   Stamps follow the clock. So an item made after a reply has a larger stamp than the item that
+//!   the reply was about.
+//! - store.D2 An item is dead if its stamp is not above the stamp of the last flush of
+//!   everything, or of the last flush of one of its key's prefixes. Dead items are never shown; a
+//!   sweep removes them later.
+//! - store.D3 An item's deadline is only in the item, and changes under the lock of the item's
+//!   bucket. Before a worker replaces or removes an item, it decides under that lock whether the
+//!   item is dead or expired.
+//! - store.D4 A change of a value replaces the item that it has read by a new item, or starts
+//!   over. If the new item is to keep the deadline, the change also starts over when the old item's
+//!   deadline was changed meanwhile.
+//! - store.D5 A flush is published twice, the second time with a later stamp. So if a flush kills
+//!   an item, it also kills an item that a worker derives from it at the same time. Either the
+//!   derived item's stamp is not above the second stamp. Or it was made after the first stamp was
+//!   published; then the check of store.D3 found the old item dead.
 
 mod clock;
 mod counters;
@@ -63,11 +66,11 @@ pub struct Limits {
     pub memory: u64,
     /// The most bytes of one item.
     pub item: usize,
-    /// Whether items are evicted to make room; if not, new ones are refused.
+    /// Whether items are evicted to make room. If not, new items are refused.
     pub evicts: bool,
     /// The delimiter of key prefixes, if prefixes can be flushed.
     pub delimiter: Option<u8>,
-    /// Whether items show versions; if not, all versions are 0.
+    /// Whether items show versions. If not, all versions are 0.
     pub has_versions: bool,
 }
 
@@ -77,11 +80,11 @@ impl Default for Limits {
     }
 }
 
-/// Bytes of new items per bucket visited, while regions are vacated: a walk is complete when a
-/// twentieth of the memory has been filled, even if all items are small.
+/// Bytes of new items for each visited bucket, while regions are vacated. With this number a walk
+/// is complete when a twentieth of the memory has been filled, even if all items are small.
 const VACATE_BYTES: usize = 8;
-/// The most bytes copied per byte of new items: large items are in few buckets, and neither the
-/// latency of a request nor the garbage at one time may grow to all of them.
+/// The most bytes copied for each byte of new items. Large items may be in few buckets; this bounds
+/// the latency of a request and the garbage at one time.
 const VACATE_COPIES: usize = 4;
 /// Buckets between two checks of the bytes copied.
 const VACATE_STEP: usize = 16;
@@ -91,7 +94,8 @@ const ENTRIES_MIN: usize = 1 << 12;
 /// Bytes above the budget, besides a part of the limit, that do not reduce the capacity for items.
 const OVER_MIN: u64 = 2 << 20;
 
-/// The bytes of items, with a reserve for items that are not reclaimed yet and for fragmentation.
+/// Adds a reserve to the bytes of items, for items that are not reclaimed yet and for
+/// fragmentation.
 fn with_garbage(bytes: u64) -> u64 {
     bytes.saturating_add((bytes / 8).clamp(4 << 20, 32 << 20)).saturating_add(bytes / 32)
 }
@@ -99,17 +103,17 @@ fn with_garbage(bytes: u64) -> u64 {
 /// All items, shared by all workers.
 pub struct Store {
     cache: Cache<Item, (), RandomState>,
-    /// The memory of the items; dropped after the cache (memory.R5).
+    /// The memory of the items. It is dropped after the cache (memory.R5).
     memory: Arc<Memory>,
     /// The position of the walk that vacates regions, if one is under way.
     vacating: Mutex<Option<Cursor>>,
     clock: Arc<Clock>,
     limits: Limits,
-    /// The limit in bytes of items and tables: the initial one, unless it was changed.
+    /// The limit in bytes of items and tables. It is the initial limit, unless it was changed.
     limit: AtomicU64,
     /// Of these, bytes of items.
     capacity: AtomicU64,
-    /// Bytes that workers may store beyond that concurrently, where nothing is evicted.
+    /// If nothing is evicted, bytes that concurrent workers may store beyond the capacity.
     beyond: u64,
     /// Items with stamps up to this are dead (store.D2).
     flushed: AtomicU64,
@@ -126,7 +130,7 @@ pub struct Store {
     events: Arc<Events>,
     /// Whether expired items are searched for periodically.
     crawls: AtomicBool,
-    /// Whether a client has requested such a search.
+    /// Whether a client has requested a search for expired items.
     crawl_wanted: AtomicBool,
     is_sweeping: AtomicBool,
     sweeps: AtomicU64,
@@ -148,16 +152,16 @@ pub struct Sweeps {
 }
 
 impl Store {
-    /// An empty store for so many workers.
+    /// Makes an empty store for `workers` workers.
     ///
     /// # Panics
-    /// With no memory at all, or more than [`WORKERS_MAX`] workers.
+    /// If there is no memory at all, or if there are more than [`WORKERS_MAX`] workers.
     #[must_use]
     pub fn new(limits: Limits, workers: usize) -> Self {
         Self::beginning_with(limits, workers, Beginning::default())
     }
 
-    /// An empty store that continues an earlier one.
+    /// Makes an empty store that continues an earlier store.
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -170,10 +174,11 @@ impl Store {
         let departures = Arc::new(Departures::new(events.clone(), clock.clone()));
         let told = departures.clone();
         let memory = Arc::new(Memory::new(with_garbage(limits.memory), workers));
-        // Each worker may find room for an item whose pieces take more memory than it.
+        // Each worker may find room for an item, although the item's pieces take more memory than
+        // its weight.
         let beyond = workers as u64 * (2 * limits.item as u64 + 4096);
         let evicts_at = if limits.evicts { limits.memory } else { limits.memory + beyond };
-        // At most as many as the whole memory has room for.
+        // At most as many entries as the whole memory has room for.
         let entries = beginning.entries.min(limits.memory / (ENTRY + 64) as u64) as usize;
         let cache = Cache::builder(evicts_at)
             .initial_entries(entries.max(ENTRIES_MIN))
@@ -213,7 +218,7 @@ impl Store {
         }
     }
 
-    /// One worker's access to the store.
+    /// Returns one worker's access to the store.
     ///
     /// # Panics
     /// If there is no such worker.
@@ -253,8 +258,8 @@ impl Store {
         &self.events
     }
 
-    /// Visits the live items of so many buckets, from a position on; returns the next position,
-    /// unless that was the end. No lock is held between two calls.
+    /// Visits the live items of some buckets, from a position on. Returns the next position, or
+    /// `None` at the end. No lock is held between two calls.
     pub fn scan(
         &self,
         from: Cursor,
@@ -274,7 +279,7 @@ impl Store {
         self.cache.len()
     }
 
-    /// Whether there are no items.
+    /// Returns true if there are no items.
     pub fn is_empty(&self) -> bool {
         self.cache.is_empty()
     }
@@ -309,7 +314,7 @@ impl Store {
     }
 
     /// Divides the limit between items and tables. The weight of items includes their part of the
-    /// tables; but tables do not shrink when there are fewer items.
+    /// tables, but tables do not shrink when there are fewer items.
     pub(crate) fn share_memory(&self) {
         let (limit, tables) = (self.memory(), self.table_bytes());
         let excess = tables.saturating_sub(self.len() as u64 * ENTRY as u64);
@@ -326,13 +331,13 @@ impl Store {
         self.memory.set_bytes(with_garbage(limit.saturating_sub(tables)));
     }
 
-    /// The memory that items have from the system, used or not.
+    /// Returns the memory that items have from the system, used or not.
     pub fn usage(&self) -> Usage {
         self.memory.usage()
     }
 
-    /// Continues to vacate regions, if free memory is in the wrong regions: as much of the walk as
-    /// corresponds to so many bytes of new items.
+    /// Continues to vacate regions, if free memory is in the wrong regions. Does as much of the
+    /// walk as `bytes` bytes of new items pay for.
     #[inline]
     pub(crate) fn make_room(&self, bytes: usize) {
         if self.memory.is_over() {
@@ -340,13 +345,13 @@ impl Store {
         }
     }
 
-    /// Visits so many buckets of the table and relocates items out of regions being vacated, until
-    /// about so many bytes were copied.
+    /// Visits `buckets` buckets of the table, and relocates items out of the regions that are being
+    /// vacated, until about `most` bytes were copied.
     #[cold]
     fn vacate(&self, buckets: usize, most: usize) {
         let mut vacating = match self.vacating.try_lock() {
             Ok(vacating) => vacating,
-            // A walk that panicked continues at its position.
+            // After a panic, the walk continues at its position.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
@@ -383,14 +388,15 @@ impl Store {
     /// wakes up.
     pub fn tick(&self) {
         let now = self.clock.tick();
-        // ORDER: Relaxed; one of the workers does it, and a later tick would, too.
+        // ORDER: Relaxed; one of the workers flushes. If it misses the time, a later tick sees it.
         let due = self.flush_at.load(Ordering::Relaxed);
         if due != 0 && due <= now {
             let taken =
                 self.flush_at.compare_exchange(due, 0, Ordering::Relaxed, Ordering::Relaxed);
             if taken.is_ok() {
-                // Up to now, and not to the time when it was due: an item that was derived in
-                // between from one that the flush kills has a later stamp than that.
+                // Kills items up to now, and not only up to the time when the flush was due. An
+                // item that was derived meanwhile from a killed item has a later stamp than that
+                // time.
                 for _ in 0..2 {
                     self.kill_up_to(self.clock.all_so_far()); // store.D5
                 }
@@ -406,7 +412,8 @@ impl Store {
         self.has_dead.store(true, Ordering::Relaxed);
     }
 
-    /// The same for keys with this prefix. False if it cannot be remembered.
+    /// Kills items with this prefix, up to `stamp`. Returns false if the flush cannot be
+    /// remembered.
     fn kill_prefix(&self, prefix: &[u8], stamp: u64) -> bool {
         let now = self.clock.exact();
         let done = self.prefixes.as_ref().is_some_and(|all| all.flush(prefix, stamp, now));
@@ -418,7 +425,7 @@ impl Store {
         done
     }
 
-    /// Whether the item was flushed (store.D2).
+    /// Returns true if the item was flushed (store.D2).
     #[inline]
     fn is_dead(&self, item: &Item) -> bool {
         // ORDER: Relaxed; as in `kill_up_to`.
@@ -433,8 +440,8 @@ impl Store {
             || self.prefixes.as_ref().is_some_and(|all| all.is_dead(item.key(), stamp))
     }
 
-    /// Removes dead items, and expired ones if `all` is set; reclaims memory. Called by the
-    /// housekeeping.
+    /// Removes dead items, and expired items if `all` is set. Reclaims memory. The housekeeping
+    /// calls this.
     pub fn sweep(&self, all: bool) {
         let now = self.clock.exact();
         let old = self.prefixes.as_ref().map_or(Vec::new(), |all| all.old(now));
@@ -445,9 +452,9 @@ impl Store {
         }
         let is_over = |all: &Prefixes| !old.is_empty() && all.forget(&old);
         if self.prefixes.as_ref().is_some_and(is_over) {
-            // Only items of a flush of everything can be dead now.
-            // ORDER: SeqCst; a flush writes its own record first, and this word then. If the word
-            // read above has it, so has the rest; if not, this fails, or comes before.
+            // From now on, only a flush of everything can have killed items. ORDER: SeqCst; a flush
+            // writes its own record first, and this word then. If the word read above has it, so
+            // has the rest; if not, this fails, or comes before.
             let flushed = self.flushed.load(Ordering::SeqCst);
             let (set, not) = (Ordering::SeqCst, Ordering::Relaxed);
             let _ = self.suspect.compare_exchange(suspect, flushed, set, not);

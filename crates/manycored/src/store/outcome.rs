@@ -25,7 +25,7 @@ pub struct StoreResult {
     pub outcome: Outcome,
     /// The version of the new item; 0 if the value was not stored.
     pub cas: u64,
-    /// The length of the item's value, or of the value sent if that was not stored.
+    /// The length of the item's value, or of the sent value if it was not stored.
     pub length: usize,
 }
 
@@ -53,7 +53,7 @@ pub struct StoreCondition {
 }
 
 impl StoreCondition {
-    /// The command's own condition, and no other.
+    /// Returns the command's own condition, and no other.
     #[must_use]
     pub fn plain(mode: Mode) -> Self {
         let cas = if let Mode::Cas(cas) = mode { Some(cas) } else { None };

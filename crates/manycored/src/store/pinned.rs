@@ -1,18 +1,19 @@
-//! Values that replies contain without a copy: they are sent from the items' own memory.
+//! Pinned values: replies contain them without a copy, because they are sent from the items' own
+//! memory.
 //!
 //! Laws:
 //! - store.G1 A guard protects each item until its value has been sent, or copied because the
-//!   socket accepted no more. That is in the turn in which it was found: the list is empty between
-//!   turns, so a slow client delays the reclamation of no item.
-//! - store.G2 The reply is the worker's buffer, with each value inserted at the position at which
-//!   it was pinned.
+//!   socket accepted no more. Both happen in the turn in which the item was found. The list is
+//!   empty between turns, so a slow client does not delay the reclamation of items.
+//! - store.G2 The reply is the worker's buffer, with each value inserted at the position where it
+//!   was pinned.
 
 use super::Item;
 use super::handle::Found;
 
 /// The least length of a value that is sent from its item. Each such value adds two slices to a
-/// gathered write, which cost the kernel more than a copy of 4 KB does, and less than a copy of 10
-/// KB (16 gets at once).
+/// gathered write. They cost the kernel more than a copy of 4 KB, and less than a copy of 10 KB (16
+/// gets at once).
 const PINNED_MIN: usize = 8 << 10;
 
 /// The pinned values of one turn's replies.
@@ -32,7 +33,7 @@ impl<'s> Pinned<'s> {
         self.is_on = true;
     }
 
-    /// Whether pinning is cheaper than a copy: the value is long, and in few pieces.
+    /// Returns true if pinning is cheaper than a copy: the value is long and in few pieces.
     #[inline]
     pub(super) fn wants(&self, item: &Item) -> bool {
         if !self.is_on || !item.has_tail() {
@@ -55,19 +56,19 @@ impl<'s> Pinned<'s> {
         self.values.push((out.len(), found));
     }
 
-    /// Bytes of the replies besides those in the buffer.
+    /// Returns the bytes of all pinned values.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether no value is pinned.
+    /// Returns true if no value is pinned.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// The replies, piece by piece.
+    /// Returns the replies, piece by piece.
     pub fn pieces<'a>(&'a self, out: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         // store.G2: the buffer up to a position, then the value that belongs there.
         let ends = self.values.iter().map(|(at, found)| (*at, Some(found)));

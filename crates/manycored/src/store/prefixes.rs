@@ -1,15 +1,16 @@
-//! The prefixes of keys that were flushed, and when (`-D`).
+//! Flushed prefixes of keys (`-D`).
 //!
-//! A key's prefixes are the parts before each of its delimiters: those of `a:b:c` are `a` and
+//! A key's prefixes are the parts before each of its delimiters: `a:b:c` has the prefixes `a` and
 //! `a:b`. Laws:
-//! - store.X1 An item is dead if its stamp is not above that of the last flush of one of its
+//! - store.X1 An item is dead if its stamp is not above the stamp of the last flush of one of its
 //!   prefixes.
-//! - store.X2 An item newer than the last flush of any prefix costs one comparison with a word that
-//!   is not written in between, made by the store. An older one costs a load of a word for each of
-//!   its delimiters, and takes the lock only if that word may stand for a flush.
+//! - store.X2 If an item is newer than the last flush of any prefix, its check is one comparison
+//!   in the store, with a word that only flushes and sweeps write. If the item is older, its check
+//!   loads a word for each of its delimiters, and takes the lock only if such a word may stand for
+//!   a flush.
 //! - store.X3 A flush is remembered until a sweep that begins [`KEEP`] later has removed the dead
-//!   items. (From taking an item's stamp to inserting it in the table a worker needs less than
-//!   that.)
+//!   items. (A worker needs less time than that between taking an item's stamp and inserting the
+//!   item.)
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,8 +30,8 @@ type Stamps = HashMap<Box<[u8]>, (u64, u64)>;
 /// The prefixes that were flushed.
 pub(super) struct Prefixes {
     delimiter: u8,
-    /// A filter: for each remainder of a prefix's hash, the stamp of the last flush of such a
-    /// prefix.
+    /// A filter: for each remainder of a prefix's hash, the stamp of the last flush of a prefix
+    /// with that remainder.
     last: Box<[AtomicU64]>,
     /// The exact stamps and times.
     stamps: RwLock<Stamps>,
@@ -54,8 +55,8 @@ impl Prefixes {
         Self { delimiter, last, stamps: RwLock::default() }
     }
 
-    /// Makes all items with this prefix, and stamps up to this, dead. False if too many prefixes
-    /// are remembered.
+    /// Makes all items dead that have this prefix and a stamp up to `stamp`. Returns false if too
+    /// many prefixes are remembered.
     pub(super) fn flush(&self, prefix: &[u8], stamp: u64, now: u64) -> bool {
         let mut stamps = self.stamps.write().unwrap_or_else(PoisonError::into_inner);
         if stamps.len() >= MOST && !stamps.contains_key(prefix) {
@@ -69,7 +70,7 @@ impl Prefixes {
         true
     }
 
-    /// Whether an item with this key and stamp was flushed (store.X1).
+    /// Returns true if an item with this key and stamp was flushed (store.X1).
     pub(super) fn is_dead(&self, key: &[u8], stamp: u64) -> bool {
         // store.X2: the caller has compared with the last flush of any prefix.
         let mut hash = NOTHING;
@@ -86,7 +87,7 @@ impl Prefixes {
         false
     }
 
-    /// The flushes whose items a sweep that begins now will have removed for good (store.X3).
+    /// Returns the flushes that can be forgotten after a sweep that begins now (store.X3).
     pub(super) fn old(&self, now: u64) -> Vec<(Box<[u8]>, u64)> {
         let keep = KEEP.as_nanos() as u64;
         let stamps = self.stamps.read().unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +95,8 @@ impl Prefixes {
         old.map(|(prefix, (stamp, _))| (prefix.clone(), *stamp)).collect()
     }
 
-    /// Forgets these flushes, except prefixes that were flushed again. True if none is left.
+    /// Forgets these flushes, except prefixes that were flushed again. Returns true if no flush is
+    /// left.
     pub(super) fn forget(&self, old: &[(Box<[u8]>, u64)]) -> bool {
         let mut stamps = self.stamps.write().unwrap_or_else(PoisonError::into_inner);
         for (prefix, stamp) in old {

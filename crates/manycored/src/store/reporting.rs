@@ -1,4 +1,4 @@
-//! Reports of a worker's operations: to watchers, to the counts by prefix, and to the recording.
+//! Reports of a worker's operations, to watchers, to the counts by prefix, and to the recording.
 
 use super::departures::Departures;
 use super::events::{
@@ -10,7 +10,7 @@ use crate::protocol::Mode;
 use crate::trace;
 use std::fmt::Write;
 
-/// The command that stores so.
+/// Returns the command of a storage mode.
 fn command_of(mode: Mode) -> &'static str {
     match mode {
         Mode::Set => "set",
@@ -89,7 +89,7 @@ impl Handle<'_> {
         }
     }
 
-    /// The same for the look-up before a value is stored.
+    /// Reports the look-up before a value is stored.
     #[cold]
     pub(super) fn note_found(&self, key: &[u8]) {
         if self.store().events().wants(FETCHERS) {
@@ -138,7 +138,7 @@ impl Handle<'_> {
         let (mut deadline, mut size) = (new_item.deadline, new_item.value_len());
         let extends = matches!(mode, Mode::Append | Mode::Prepend);
         if extends && outcome == Outcome::Stored {
-            // Reported with the whole value and the deadline of the item before.
+            // Reported with the length of the whole value, and with the deadline of the old item.
             if let Some(found) = self.peek_without_bump(new_item.key) {
                 (deadline, size) = (found.key().deadline(), found.key().value_len());
             }
@@ -152,7 +152,7 @@ impl Handle<'_> {
         });
     }
 
-    /// Reports `md x`: memcached reports it as a store of an empty value, and a deletion.
+    /// Reports `md x`. As in memcached, the report is a store of an empty value, and a deletion.
     #[cold]
     pub(super) fn note_emptied(&self, new_item: &NewItem<'_>) {
         self.note_found(new_item.key);

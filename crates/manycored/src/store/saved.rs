@@ -6,8 +6,8 @@ use super::{Item, Store, with_garbage};
 use manycore_cache::Cursor;
 use std::sync::atomic::Ordering;
 
-/// The number of steps in which memory is returned to the system while items are taken out, and the
-/// least bytes of a step. Memory that was taken out and is not returned yet is held twice.
+/// The number of steps in which memory returns to the system while items are taken out, and the
+/// least bytes of a step. Until a step returns it, the memory of taken items is held twice.
 const PARTS: u64 = 16;
 const PART_MIN: u64 = 16 << 20;
 /// The most walks over the remaining items in each step.
@@ -20,8 +20,8 @@ const ROOM: u64 = 14;
 /// The final state of an earlier store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Beginning {
-    /// Its time, in nanoseconds: above all its stamps (law store.D1), and the origin of items'
-    /// deadlines and uses. 0 is that of a new store.
+    /// Its time, in nanoseconds. The time is above all its stamps (law store.D1), and the origin of
+    /// items' deadlines and uses. A new store has 0.
     pub clock: u64,
     /// The time of a delayed flush on that clock; 0 is never.
     pub flush_at: u64,
@@ -30,7 +30,7 @@ pub struct Beginning {
 }
 
 impl Store {
-    /// The state to continue from. No request may be in progress.
+    /// Returns the state that a later store continues from. No request may be in progress.
     pub fn end(&self) -> Beginning {
         // ORDER: Relaxed; no request is in progress.
         let flush_at = self.flush_at.load(Ordering::Relaxed);
@@ -44,11 +44,11 @@ impl Store {
     }
 
     /// Passes every live item to `give` and removes it. The memory returns to the system step by
-    /// step, even if items of all ages are spread over all regions: the remaining items are
-    /// compacted.
+    /// step. The remaining items are compacted, so this works even if items of all ages are spread
+    /// over all regions.
     ///
     /// # Errors
-    /// Those of `give`, after which it is not called again.
+    /// An error of `give`, which is not called again.
     pub fn take_all<E>(&self, mut give: impl FnMut(&Item) -> Result<(), E>) -> Result<(), E> {
         self.tick();
         self.sweep(true);
@@ -80,7 +80,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the memory that the remaining items do not need to the system.
+    /// Returns memory to the system that the remaining items do not need.
     fn give_back_memory(&self) {
         self.cache.collect();
         let bytes = self.bytes().saturating_sub(self.len() as u64 * ENTRY as u64);

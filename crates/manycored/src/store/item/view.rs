@@ -6,7 +6,7 @@ use super::Item;
 pub struct View<'i> {
     /// Its key.
     pub key: &'i [u8],
-    /// The client's own number.
+    /// The client's flags.
     pub flags: u32,
     /// Bytes of its value.
     pub length: usize,

@@ -9,15 +9,15 @@ use std::sync::atomic::Ordering;
 
 /// Bytes mapped at once: a huge page.
 const FETCH: usize = 2 << 20;
-/// Regions that are probed before a new one is made, while the budget allows one.
+/// Regions that are probed before a new region is made, while the budget allows a new region.
 const LOOKS: usize = 64;
 /// The fraction of a region that must be free for a lease, by how scarce free memory is.
 const PARTS: [usize; 5] = [8, 16, 32, 64, 256];
-/// The index of these from which on vacating other regions is better.
+/// The index in [`PARTS`] from which on it is better to vacate other regions.
 const HARD: u32 = 2;
 
-/// Vacating begins when all but this fraction of the budget is used: during a walk, new regions are
-/// made for new items, and for copies that fit no gap.
+/// Vacating begins when all but this fraction of the budget is used. The rest is for regions that a
+/// walk needs for new items, and for copies that fit no gap.
 const EARLY: usize = 16;
 
 /// The regions from which a slot allocates.
@@ -26,7 +26,7 @@ pub(super) struct Leases {
     nodes: Option<NonNull<Region>>,
     /// The index of the bitmap word that `taken` came from.
     word: usize,
-    /// A bit for each node that the slot has taken from the bitmap and not allocated.
+    /// A bit for each node that the slot has taken from the bitmap and has not allocated.
     taken: u64,
     pub(super) tails: Option<NonNull<Region>>,
     /// The granule at which the search for runs continues.
@@ -52,7 +52,7 @@ impl Leases {
         }
     }
 
-    /// Takes the free nodes of the next word that has some.
+    /// Takes the free nodes of the next word with free nodes.
     #[cold]
     fn take_nodes(&mut self, memory: &Memory) {
         if let Some(region) = self.nodes.map(Handle) {
@@ -77,7 +77,7 @@ impl Leases {
         (self.word, self.taken) = (0, free);
     }
 
-    /// Leases another region for tails: one that is all free, if `free` is set.
+    /// Leases another region for tails. If `free` is set, leases a region that is all free.
     pub(super) fn next_tails(&mut self, memory: &Memory, free: bool) {
         let region = memory.lease(Kind::Tails, self.tails, free);
         (self.tails, self.from) = (Some(region), 0);
@@ -87,7 +87,7 @@ impl Leases {
 /// The result of a request for a lease.
 pub(super) struct Leased {
     pub(super) region: NonNull<Region>,
-    /// Whether there are more regions than the budget allows, or soon will be.
+    /// Whether there are, or soon will be, more regions than the budget allows.
     pub(super) is_over: bool,
 }
 
@@ -99,11 +99,11 @@ pub(super) struct Regions {
     hardness: [u32; 2],
     /// The blocks mapped from the system, each of [`FETCH`] bytes.
     fetched: Vec<NonNull<u8>>,
-    /// Regions of the last block that were not made yet.
+    /// Regions of the last block that are not made yet.
     left: usize,
-    /// Regions whose memory was returned to the system. A block with such a region has huge pages
-    /// disabled: otherwise the system would make the region's memory resident again when it
-    /// collapses small pages into a huge one.
+    /// Regions with memory that was returned to the system. A block with such a region has huge
+    /// pages disabled. Otherwise the system could collapse the block's small pages into a huge
+    /// page, which would make the region's memory resident again.
     returned: BTreeSet<NonNull<u8>>,
     note: *const (),
     /// Regions that are being vacated.
@@ -135,13 +135,13 @@ impl Default for Regions {
 }
 
 impl Regions {
-    /// Sets the note that regions begin with, before there are any.
+    /// Sets the note that regions begin with, before there are regions.
     pub(super) fn note(&mut self, note: *const ()) {
         assert!(self.all.is_empty(), "manycored: memory for two caches");
         self.note = note;
     }
 
-    /// Leases a region with free room, and ends the lease of the one before.
+    /// Leases a region with free room, and ends the lease of `before`.
     pub(super) fn lease(
         &mut self,
         kind: Kind,
@@ -188,7 +188,7 @@ impl Regions {
         Leased { region: region.0, is_over }
     }
 
-    /// Whether enough leases have passed for another search for regions to vacate.
+    /// Returns true if enough leases have passed for another search for regions to vacate.
     fn is_time(&mut self) -> bool {
         self.leases += 1;
         let is_time = self.leases > self.all.len() / 16;
@@ -198,7 +198,7 @@ impl Regions {
         is_time
     }
 
-    /// Leases a region with at least this fraction free; and whether much more is free.
+    /// Leases a region with at least this fraction free. Also returns whether much more is free.
     fn find(&mut self, kind: Kind, part: usize, most: usize) -> Option<(Handle, bool)> {
         for _ in 0..self.all.len().min(most) {
             self.hand = (self.hand + 1) % self.all.len();
@@ -220,7 +220,7 @@ impl Regions {
         None
     }
 
-    /// Makes a new region, leased.
+    /// Makes a new region, which is leased at once.
     fn make(&mut self, kind: Kind) -> Handle {
         let memory = self.take_returned().unwrap_or_else(|| self.fetch());
         // SAFETY: aligned, as long as a region, and no other region's.
@@ -230,7 +230,7 @@ impl Regions {
         region
     }
 
-    /// Memory of a region that was returned to the system.
+    /// Takes the memory of a region that was returned to the system.
     fn take_returned(&mut self) -> Option<NonNull<u8>> {
         let memory = self.returned.pop_last()?;
         let area = fetched_with(memory);
@@ -240,7 +240,7 @@ impl Regions {
         Some(memory)
     }
 
-    /// New memory for a region.
+    /// Takes new memory for a region.
     fn fetch(&mut self) -> NonNull<u8> {
         if self.left == 0 {
             let layout = Layout::from_size_align(FETCH, FETCH).expect("a power of two");
@@ -258,7 +258,7 @@ impl Regions {
         unsafe { fetched.add(self.left * REGION) }
     }
 
-    /// Returns the memory of regions that are all free to the system, as long as there are more
+    /// Returns the memory of entirely free regions to the system, as long as there are more regions
     /// than the budget allows.
     pub(super) fn give_back(&mut self, budget: usize) {
         let Self { all, returned, .. } = self;
@@ -280,7 +280,7 @@ impl Regions {
         });
     }
 
-    /// Chooses regions to be vacated, of the kind that has the larger part free.
+    /// Chooses regions to be vacated, of the kind with the larger free part.
     pub(super) fn choose_to_vacate(&mut self) -> usize {
         debug_assert!(self.vacated.is_empty(), "memory.R3: two walks vacate regions");
         let mut best: (usize, Vec<(usize, Handle)>) = (0, Vec::new());
@@ -353,7 +353,7 @@ impl Drop for Regions {
     }
 }
 
-/// Returns the pages of a region to the system, which supplies zeroed ones at the next use.
+/// Returns the pages of a region to the system, which supplies zeroed pages at the next use.
 fn forget_content(memory: NonNull<u8>) {
     #[cfg(all(target_os = "linux", not(miri)))]
     // SAFETY: memory that is ours, of whole pages, and that no unit in use lies in. If the call
@@ -366,14 +366,14 @@ fn forget_content(memory: NonNull<u8>) {
     let _ = memory;
 }
 
-/// The beginning of the block that a region's memory belongs to.
+/// Returns the beginning of the block that a region's memory belongs to.
 fn fetched_with(memory: NonNull<u8>) -> NonNull<u8> {
     let area = memory.as_ptr().map_addr(|address| address & !(FETCH - 1));
     NonNull::new(area).expect("what is fetched does not begin at 0")
 }
 
-/// Enables or disables huge pages for a block. Items are accessed in no order, and the TLB has few
-/// entries.
+/// Enables or disables huge pages for a block. Huge pages help, because items are accessed in
+/// random order and the TLB has few entries.
 fn want_huge_page(memory: NonNull<u8>, is_wanted: bool) {
     #[cfg(all(target_os = "linux", not(miri)))]
     // SAFETY: memory that is ours; the advice changes no content. If the call fails, all is as

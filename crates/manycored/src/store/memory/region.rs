@@ -45,16 +45,16 @@ const HEADER: usize = 64;
 /// The header of a region.
 #[repr(C, align(64))]
 pub(super) struct Region {
-    /// The first word, at the cache's disposal.
+    /// The first word, which the cache uses.
     note: *const (),
     kind: AtomicU8,
     /// Changed under the lock of the list of regions.
     pub(super) is_leased: AtomicBool,
     is_vacated: AtomicBool,
-    /// Of tails: about how many granules are free, updated after the bits. (Nodes have so few words
-    /// that these are counted when needed.)
+    /// In a region of tails: about how many granules are free, updated after the bits. (A region of
+    /// nodes has so few words that its free nodes are counted when needed.)
     count: AtomicU32,
-    /// A bit for each free unit; of nodes, only the first [`Kind::words`].
+    /// A bit for each free unit. A region of nodes has only the first [`Kind::words`].
     free: [AtomicU64; Kind::Tails.words()],
 }
 
@@ -62,7 +62,7 @@ const _: () = assert!(std::mem::offset_of!(Region, free) <= HEADER);
 const _: () = assert!(size_of::<Region>() <= Kind::Tails.taken() * GRANULE);
 
 impl Region {
-    /// The number after that of the last granule.
+    /// The number of the last granule, plus one.
     pub(super) const GRANULES_END: usize = REGION / GRANULE;
 
     /// Initializes a region in memory that no other thread has.
@@ -86,7 +86,7 @@ impl Region {
         region
     }
 
-    /// The region that contains an address.
+    /// Returns the region that contains an address.
     #[inline(always)]
     pub(super) fn of(address: *mut u8) -> Handle {
         let region = address.map_addr(|address| address & !(REGION - 1)).cast();
@@ -95,7 +95,8 @@ impl Region {
     }
 }
 
-/// A region, by its address: a reference to all of the header would cover the first nodes.
+/// A region, by its address. It is not a reference, because a reference to the whole header would
+/// cover the first nodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Handle(pub(super) NonNull<Region>);
 
@@ -144,7 +145,7 @@ impl Handle {
         self.kind().words()
     }
 
-    /// Frees all of it, as a region of this kind.
+    /// Makes it an entirely free region of this kind.
     pub(super) fn lay_out(self, kind: Kind) {
         // SAFETY: memory.R5 - the region lives.
         // ORDER: Relaxed; under the lock of the list, or by the thread that makes it.
@@ -169,7 +170,7 @@ impl Handle {
         unsafe { &(*self.pointer()).count }
     }
 
-    /// The approximate number of free units.
+    /// Returns the approximate number of free units.
     pub(super) fn free_now(self) -> usize {
         if self.kind() == Kind::Nodes {
             return self.count_free();
@@ -178,7 +179,7 @@ impl Handle {
         (self.count().load(Ordering::Relaxed) as i32).max(0) as usize
     }
 
-    /// The number of free units.
+    /// Returns the number of free units.
     pub(super) fn count_free(self) -> usize {
         // ORDER: Acquire; pairs with Release in `free`: a thread that finds all of it free may lay
         // it out anew, after the last use of each unit.
@@ -246,8 +247,8 @@ impl Handle {
         debug_assert_eq!(before & bits, 0, "memory.R2: a unit is freed twice");
     }
 
-    /// Finds the first run of free granules from `from` on: its start, and its length, at most
-    /// `most`. For the lessee.
+    /// Finds the first run of free granules from `from` on. Returns its start, and its length up to
+    /// `most`. Only the lessee calls this.
     #[inline]
     pub(super) fn run(self, from: usize, most: usize) -> Option<(usize, usize)> {
         let end = Region::GRANULES_END;
@@ -291,7 +292,8 @@ impl Handle {
     }
 }
 
-/// A mask of `count` bits from one on; at least one, and at most up to the last.
+/// Returns a mask of `count` bits from bit `from` on. `count` is at least one, and the mask ends at
+/// the last bit at the latest.
 #[inline(always)]
 fn bits(from: usize, count: usize) -> u64 {
     debug_assert!(count >= 1 && from + count <= 64, "a mask of {count} bits from {from} on");

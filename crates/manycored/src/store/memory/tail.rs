@@ -1,8 +1,13 @@
 //! A tail: the bytes of an item that do not fit its node, in pieces. Law memory.R4.
 //!
-//! A piece's pointer encodes all of it: the address, whose lowest four bits are the unused bytes of
-//! the last granule, the number of granules less one in the 15 bits from bit 48 on, and in the last
-//! bit whether another piece follows.
+//! A piece's pointer encodes everything about the piece:
+//!
+//! ```text
+//! bit 63       whether another piece follows
+//! bits 62-48   the number of granules, less one
+//! bits 47-4    the address
+//! bits 3-0     the unused bytes of the last granule
+//! ```
 
 use super::lease::Leases;
 use super::region::{Handle, Kind, Region};
@@ -28,13 +33,13 @@ struct Head {
     link: Link,
     /// The sum over all pieces.
     granules: u32,
-    /// Bytes of the item: without links and this header.
+    /// Bytes of the item, without links and this header.
     bytes: u32,
 }
 
-/// Leases without a fitting run before a region that is all free is leased.
+/// After this many leases without a fitting run, an entirely free region is leased.
 const TRIES: u32 = 16;
-/// Refused runs after which the length required is halved.
+/// After this many refused runs, the required length is halved.
 const REFUSALS: u32 = 4;
 
 /// A piece of a tail, as its encoded pointer.
@@ -68,7 +73,7 @@ impl Piece {
         self.0.addr() & HAS_NEXT != 0
     }
 
-    /// Bytes of the item in it: without the link and the unused bytes.
+    /// Returns the item's bytes in it, without the link and the unused bytes.
     #[inline(always)]
     fn bytes(self, before: usize) -> usize {
         self.granules() * GRANULE - before - (self.0.addr() & SLACK)
@@ -81,7 +86,7 @@ impl Piece {
 pub(in super::super) struct Tail(Piece);
 
 impl Tail {
-    /// Allocates memory for so many bytes, of which the first `together` lie in one piece.
+    /// Allocates memory for `bytes` bytes. The first `together` bytes lie in one piece.
     pub(super) fn allocate(
         leases: &mut Leases,
         memory: &Memory,
@@ -156,13 +161,13 @@ impl Tail {
         unsafe { &*self.0.address().cast::<Head>() }
     }
 
-    /// Its pieces, in order. The caller holds an item that keeps the tail.
+    /// Returns its pieces, in order. The caller holds an item that keeps the tail.
     #[inline]
     pub(in super::super) fn pieces<'i>(&self) -> Pieces<'i> {
         Pieces { next: Some(self.0), before: size_of::<Head>(), item: PhantomData }
     }
 
-    /// A writer of the item's bytes, part by part.
+    /// Returns a writer of the item's bytes, part by part.
     ///
     /// # Safety
     /// The tail was allocated by this thread, and no other has it yet.
@@ -171,7 +176,7 @@ impl Tail {
         Filler { pieces, to: std::ptr::null_mut(), room: 0 }
     }
 
-    /// The number of its pieces in regions that are being vacated.
+    /// Returns the number of its pieces in regions that are being vacated.
     pub(in super::super) fn vacated(self) -> usize {
         let mut pieces = self.pieces();
         std::iter::from_fn(|| {
@@ -202,8 +207,8 @@ impl Tail {
     }
 }
 
-/// Takes a run of at most `want` granules: that long if there is one near, and at least `least`.
-/// Every few runs that are refused as too short halve the length required, so few are refused.
+/// Takes a run of `want` granules if there is one near, else a shorter run of at least `least`.
+/// After every few refused runs, the required length is halved, so few runs are refused.
 fn take_run(
     leases: &mut Leases,
     memory: &Memory,
@@ -221,8 +226,8 @@ fn take_run(
                     "memory.R2: a run of {found} granules at {start} leaves its region"
                 );
                 let part = want >> (1 + *refused / REFUSALS).min(usize::BITS - 1);
-                // The end of a region is taken even if short: its granules would be lost until
-                // their neighbours are freed.
+                // The end of a region is taken even if it is short. Otherwise its granules would be
+                // lost until their neighbours are freed.
                 let part = if leases.from == Region::GRANULES_END { least } else { part };
                 if found >= part.max(least) {
                     return (region.take_granules(start, found), found);
@@ -278,7 +283,7 @@ pub(in super::super) struct Filler {
 }
 
 impl Filler {
-    /// Whether the tail has no more room.
+    /// Returns true if the tail has no more room.
     pub(in super::super) fn is_full(&self) -> bool {
         self.room == 0 && self.pieces.next.is_none()
     }
