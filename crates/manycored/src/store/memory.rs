@@ -109,7 +109,8 @@ impl Memory {
         // ORDER: Relaxed; a limit, which orders nothing.
         self.budget.store(regions, Ordering::Relaxed);
         if locked(&self.regions).count() > regions {
-            // Set here, because no lease may follow that would set it. ORDER: Relaxed; a hint.
+            // Set here, because no lease may follow that would set it.
+            // ORDER: Relaxed; a hint.
             self.is_over.store(true, Ordering::Relaxed);
         }
     }
@@ -158,7 +159,8 @@ impl Memory {
         drop(regions);
         if chosen == 0 {
             // Vacating would gain nothing, because that much memory is in use or waits for
-            // reclamation. ORDER: Relaxed; a hint.
+            // reclamation.
+            // ORDER: Relaxed; a hint.
             self.is_over.store(false, Ordering::Relaxed);
         }
         chosen

@@ -452,9 +452,9 @@ impl Store {
         }
         let is_over = |all: &Prefixes| !old.is_empty() && all.forget(&old);
         if self.prefixes.as_ref().is_some_and(is_over) {
-            // From now on, only a flush of everything can have killed items. ORDER: SeqCst; a flush
-            // writes its own record first, and this word then. If the word read above has it, so
-            // has the rest; if not, this fails, or comes before.
+            // From now on, only a flush of everything can have killed items.
+            // ORDER: SeqCst; a flush writes its own record first, and this word then. If the word
+            // read above has it, so has the rest; if not, this fails, or comes before.
             let flushed = self.flushed.load(Ordering::SeqCst);
             let (set, not) = (Ordering::SeqCst, Ordering::Relaxed);
             let _ = self.suspect.compare_exchange(suspect, flushed, set, not);
