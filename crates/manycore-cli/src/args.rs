@@ -38,7 +38,7 @@ struct Cli {
     command: Option<Command>,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Subcommand)]
 pub enum Command {
     /// Show the library at work and write a page with plots (the default)
@@ -54,9 +54,9 @@ pub enum Command {
     Plot(PlotArgs),
     /// Report the hardware features found and which of them are used
     Doctor(DoctorArgs),
-    /// Run a program of cargo's on virtual machines with many cores
+    /// Run a program of a Cargo project on virtual machines with many cores
     Sim(SimArgs),
-    /// Run the papers' figures on virtual cores and here, beside what was published
+    /// Run the papers' figures on virtual cores and on this machine, beside the published figures
     Report(ReportArgs),
     /// Record, show and convert traces of manycore-trace
     #[command(subcommand, arg_required_else_help = false)]
@@ -70,15 +70,15 @@ pub enum Command {
     Man,
 }
 
-/// What is listed.
+/// The options of `manycore workloads`.
 #[derive(Args)]
 pub struct WorkloadsArgs {
-    /// List instead the options of each workload: workload, option
+    /// List the options of each workload instead: workload, option
     #[arg(long)]
     pub options: bool,
 }
 
-/// What is compared.
+/// The options of `manycore compare`.
 #[derive(Args)]
 pub struct CompareArgs {
     /// The workload's name, for the first column
@@ -88,7 +88,7 @@ pub struct CompareArgs {
     /// The metric
     #[arg(long, value_name = "NAME", default_value = "throughput")]
     pub metric: String,
-    /// The smaller figure is the better one
+    /// The smaller figure is better
     #[arg(long)]
     pub less: bool,
     /// Print only the last figure of this implementation
@@ -96,7 +96,7 @@ pub struct CompareArgs {
     pub implementation: Option<String>,
 }
 
-/// What is drawn.
+/// The options of `manycore plot`.
 #[derive(Args)]
 pub struct PlotArgs {
     /// The file
@@ -107,13 +107,13 @@ pub struct PlotArgs {
     /// The picture
     #[arg(long, value_name = "PATH")]
     pub out: PathBuf,
-    /// What stands above
+    /// The heading of the picture
     #[arg(long, value_name = "TEXT")]
     pub heading: String,
-    /// What goes up, with its unit
+    /// The label of the vertical axis, with its unit
     #[arg(long, value_name = "TEXT")]
     pub y: String,
-    /// What goes to the right
+    /// The label of the horizontal axis
     #[arg(long, value_name = "TEXT", default_value = "threads")]
     pub x: String,
     /// The metric
@@ -121,17 +121,17 @@ pub struct PlotArgs {
     pub metric: String,
 }
 
-/// The options of the figures.
+/// The options of `manycore report`.
 #[derive(Args)]
 pub struct ReportArgs {
     /// Where to write the page
     #[arg(long, value_name = "PATH", default_value = "manycore-report.html")]
     pub html: PathBuf,
-    /// Where to write the list of all published figures and what became of each claim, in Markdown;
-    /// with '--figures', a file that is there keeps what it has of the others
+    /// Where to write the list of all published figures, with the outcome of each claim, in
+    /// Markdown; with '--figures', an existing file keeps its text on the other figures
     #[arg(long, value_name = "PATH")]
     pub markdown: Option<PathBuf>,
-    /// Where each run is kept as it ends, so that the next call goes on from there
+    /// Where to keep finished runs, so that the next call continues from there
     #[arg(long, value_name = "FOLDER", default_value = "target/manycore-report")]
     pub runs: PathBuf,
     /// Only these figures; 'fresh' is the simulator against this machine [default: all]
@@ -161,23 +161,23 @@ pub struct SimArgs {
     /// The machine: a model's name, or a file that ends in .toml; 'help' lists the models
     #[arg(long, value_name = "NAME", default_value = "opteron-8x6")]
     pub machine: String,
-    /// Numbers of cores, a run for each [default: 1 and 6; for tests: 4]
+    /// Numbers of cores, with a run for each [default: 1 and 6; for tests: 4]
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = cores)]
     pub cores: Vec<u32>,
     /// Change a parameter of the machine
     #[arg(long, value_name = "NAME=VALUE")]
     pub set: Vec<String>,
-    /// Extend the model with extra sockets, where the machine has too few cores
+    /// Extend the model with extra sockets if the machine has too few cores
     #[arg(long)]
     pub grow: bool,
-    /// Seed of what is random in the model and in the program's system calls
+    /// Seed of the randomness in the model and in the program's system calls
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// Sensitivity runs over uncertain parameters; short runs have them without this
+    /// Sensitivity runs over uncertain parameters; short runs always have them
     #[arg(long, conflicts_with = "plain")]
     pub band: bool,
-    /// How many runs an interval is over, each with another seed and some jitter; short runs have
-    /// five, others one
+    /// Runs of an interval, each with another seed and some jitter; the default is five for short
+    /// runs and one for long runs
     #[arg(long, value_name = "COUNT", conflicts_with = "plain",
           value_parser = clap::value_parser!(u32).range(1..=100))]
     pub seeds: Option<u32>,
@@ -196,9 +196,9 @@ pub struct SimArgs {
     /// Write the report as a page with plots to this file, too
     #[arg(long, value_name = "PATH")]
     pub html: Option<PathBuf>,
-    /// Write the waits of the last run's threads, in virtual time, to this file, which 'manycore
-    /// trace' reads, or Perfetto if its name ends in .pftrace: for futexes, for one another, for
-    /// files and children, and for cache lines that others want
+    /// Write the waits of the last run's threads, in virtual time, to this file: for futexes,
+    /// threads, files, child processes and contended cache lines. 'manycore trace' reads the file,
+    /// or Perfetto if its name ends in .pftrace
     #[arg(long, value_name = "PATH")]
     pub timeline: Option<PathBuf>,
     /// The package to look for the program in
@@ -216,10 +216,10 @@ pub struct SimArgs {
     /// The profile to build it with, without its link-time optimization [default: release]
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// Take Cargo.lock as it is
+    /// Use Cargo.lock unchanged
     #[arg(long)]
     pub locked: bool,
-    /// Leave C and C++ of build scripts as they compile it, uninstrumented and uncharged
+    /// Leave C and C++ code of build scripts uninstrumented and uncharged
     #[arg(long)]
     pub plain_c: bool,
     /// Instead of running a program
@@ -230,7 +230,7 @@ pub struct SimArgs {
     pub program: Vec<String>,
 }
 
-/// What else the simulator does.
+/// The simulator's subcommands.
 #[derive(Subcommand)]
 pub enum SimCommand {
     /// Run cargo test, instrumented, on virtual cores
@@ -240,18 +240,18 @@ pub enum SimCommand {
     Calibrate(SimCalibrateArgs),
 }
 
-/// The file that `sim calibrate` writes if it is told no other.
+/// The file that `sim calibrate` writes by default.
 pub const CALIBRATED: &str = "this-host.toml";
 
-/// Where the model goes.
+/// The options of `manycore sim calibrate`.
 #[derive(Args)]
 pub struct SimCalibrateArgs {
-    /// The file; this-host is as this-host.toml has it, where that is in the current folder
+    /// The file; '--machine this-host' uses this-host.toml if it is in the current folder
     #[arg(long, value_name = "PATH", default_value = CALIBRATED)]
     pub out: PathBuf,
 }
 
-/// What to test.
+/// The options of `manycore sim test`.
 #[derive(Args)]
 pub struct SimTestArgs {
     /// Arguments of cargo test
@@ -279,13 +279,13 @@ pub struct TourArgs {
     /// How long all measurements together should take
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration)]
     pub budget: Duration,
-    /// Leave out the part on virtual cores, for which a small program is built
+    /// Leave out the part on virtual cores, which builds a small program
     #[arg(long)]
     pub no_virtual: bool,
 }
 
 impl Default for TourArgs {
-    /// What a bare `manycore` does: it builds nothing.
+    /// The options of a bare `manycore`, which builds nothing.
     fn default() -> Self {
         let budget = Duration::from_secs(15);
         Self { html: "manycore-tour.html".into(), budget, no_virtual: true }
@@ -300,7 +300,7 @@ pub struct DoctorArgs {
     pub all_pairs: bool,
 }
 
-/// Reads the command line. Help and version are printed here, and end the process.
+/// Reads the command line. Prints help and version, and then ends the process.
 ///
 /// # Errors
 /// One line that says what is wrong.
@@ -318,17 +318,17 @@ pub fn parse() -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// A shell's completions of the command line, as text.
+/// Writes a shell's completions of the command line.
 ///
 /// # Errors
 /// The writer's.
 pub fn completions(shell: Shell, out: &mut impl Write) -> io::Result<()> {
-    let mut text = Vec::new(); // clap would panic where a reader has gone
+    let mut text = Vec::new(); // clap would panic if the reader has gone
     clap_complete::generate(shell, &mut Cli::command(), "manycore", &mut text);
     out.write_all(&text)
 }
 
-/// The command line as a manual page.
+/// Writes the command line as a manual page.
 ///
 /// # Errors
 /// The writer's.
@@ -336,7 +336,7 @@ pub fn manual(out: &mut impl Write) -> io::Result<()> {
     clap_mangen::Man::new(Cli::command()).render(out)
 }
 
-/// The options of a benchmark, from words as a command line has them.
+/// Parses the options of a benchmark from the words of a command line.
 ///
 /// # Errors
 /// One line that says what is wrong.
@@ -357,7 +357,7 @@ fn no_benchmark() -> Failure {
     Failure::usage("these are not the words of a benchmark")
 }
 
-/// clap's message without its usage and advice, on one line.
+/// Returns clap's message on one line, without usage and advice.
 fn one_line(message: &str) -> String {
     let parts = message
         .lines()

@@ -8,10 +8,10 @@ use manycore_trace::{Class, Recorder, Recording};
 
 use crate::{bench_args::BenchArgs, failure::Failure, progress::Progress, save};
 
-/// What the library's objects do while a workload runs.
+/// Events of the library's objects while a workload runs.
 const LIBRARY: Class = Class::new(1, "library");
 
-/// Runs one workload; under `manycore trace record` with a recording of what the library does.
+/// Runs one workload. Under `manycore trace record`, also records the events of the library.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     let _recording = recording(args)?;
     match args.out() {
@@ -28,7 +28,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The recording that the environment asks for. The workload `trace` makes its own.
+/// Starts the recording that the environment asks for. The workload `trace` makes its own.
 fn recording(args: &BenchArgs) -> Result<Option<Recording>, Failure> {
     let asked = if args.workload.name == "trace" { None } else { Recorder::from_env() };
     let started = asked.map(Recorder::start).transpose();
@@ -40,7 +40,7 @@ fn recording(args: &BenchArgs) -> Result<Option<Recording>, Failure> {
     Ok(recording)
 }
 
-/// The output of one workload, to the end.
+/// Runs one workload and returns its output.
 ///
 /// # Errors
 /// If it cannot be run.
@@ -81,7 +81,7 @@ fn run_to<W: Write>(
     Ok(writer.into_inner())
 }
 
-/// Beside loads that are made of processes: what real ones take on this machine.
+/// For loads that consist of processes: prints how long real processes take on this machine.
 fn tell_context(workload: &str, threads: &[usize], progress: &Progress) {
     #[cfg(target_os = "linux")]
     if ["rmap-fork", "fork-chain", "spawn"].contains(&workload) {

@@ -1,9 +1,9 @@
 //! The command line of `manycore bench`: a subcommand for each workload, with the options that the
 //! workload takes.
 //!
-//! Owns: what an option of a benchmark is called, and its bounds. Does not own: which workload
-//! takes which option, which the catalogue says. All subcommands are made of one set of arguments;
-//! those that are not its workload's are hidden, and refused with the workloads that take them.
+//! Owns: the names and the bounds of options. Does not own: which workload takes which option; the
+//! catalogue says that. All subcommands are made of one set of arguments. An option of other
+//! workloads is hidden, and refused with a list of the workloads that take it.
 
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
@@ -33,14 +33,14 @@ use crate::server_args::ServerArgs;
 /// The longest trace: two bytes an operation, so at most two gigabytes.
 const OPS_MAX: usize = 1_000_000_000;
 
-/// The longest stall in seconds: unbounded schemes fill about a gigabyte in each.
+/// The longest stall in seconds. Unbounded schemes fill about a gigabyte in each second.
 const STALL_MAX: f64 = 60.0;
 
 /// The options that every workload takes.
 const COMMON: [&str; 8] =
     ["impl", "threads", "duration", "repeat", "format", "out", "pin", "no-pin"];
 
-/// What `manycore bench` is to run.
+/// The workload to run, with its options.
 pub struct BenchArgs {
     /// The workload.
     pub workload: &'static Workload,
@@ -57,7 +57,7 @@ struct Given {
     /// Thread counts; for server, of the servers [default: 1 and all cores]
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = positive)]
     threads: Vec<usize>,
-    /// Reads: 'never', or after each so many updates of a thread
+    /// Reads: 'never', or the number of a thread's updates between two reads
     #[arg(
         long,
         value_name = "COUNTS",
@@ -85,10 +85,11 @@ struct Given {
     /// Ticks that the drainer rests after each round
     #[arg(long, value_name = "TICKS", default_value_t = 0, value_parser = ticks)]
     pause: u64,
-    /// Instead, so many events at once, without a window: how long until all have arrived
+    /// Measure instead how long it takes until this many events, sent at once and without a window,
+    /// have arrived
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = burst)]
     burst: Vec<u64>,
-    /// Instead, single events, so many ticks apart, and how long each takes to arrive
+    /// Measure instead how long single events take to arrive, this many ticks apart
     #[arg(long, value_name = "TICKS", value_delimiter = ',', value_parser = ticks)]
     gap: Vec<u64>,
     /// Shares of updates, in percent
@@ -112,7 +113,7 @@ struct Given {
         default_value = "0"
     )]
     elements: Vec<u32>,
-    /// Work before the time counts, so that objects that change themselves have settled
+    /// Work before the time counts, so that adaptive objects have settled
     #[arg(long, value_name = "TIME", default_value = "60ms", value_parser = duration)]
     warm_up: Duration,
     /// Shares of sets, in percent
@@ -124,36 +125,36 @@ struct Given {
         default_value = "0,10,20"
     )]
     set: Vec<u8>,
-    /// How many different keys there are, or places for ranges
+    /// Number of different keys, or of places for ranges
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = keys)]
     keys: Vec<usize>,
-    /// How many pages of 4096 keys a range has
+    /// Pages of a range, of 4096 keys each
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = pages)]
     pages: Vec<u64>,
     /// What is recorded: 'event', 'span' or 'off' [default: all]
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = What::from_str)]
     record: Vec<What>,
-    /// A file with the requests, instead of generated ones: text, 'get KEY' or 'set KEY' a line, a
-    /// size behind it if you like; # begins a comment. Or a recorded trace in the form of LIRS, of
-    /// ARC, or of libCacheSim's oracleGeneral. The hits are those of an empty cache that goes
-    /// through it once
+    /// A file with the requests, instead of generated requests: text with 'get KEY' or 'set KEY' on
+    /// each line, and optionally a size; # begins a comment. Or a recorded trace in the format of
+    /// LIRS, of ARC, or of libCacheSim's oracleGeneral. The hits are counted in one pass from an
+    /// empty cache
     #[arg(long, value_name = "FILE", value_parser = trace)]
     trace: Option<&'static FileTrace>,
     /// Room in the caches: for 'all' keys, for a 'tenth' of them, with other orders of keys,
     /// 'both', or a number of entries
     #[arg(long, value_name = "WHAT", default_value = "both")]
     capacity: Capacity,
-    /// Times that a batch goes through the trace
+    /// Passes of a batch through the trace
     #[cfg(target_os = "linux")]
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = positive)]
     replays: usize,
-    /// Operations of a repeat, shared out among the threads, or requests made beforehand
+    /// Operations of a repeat, divided among the threads, or requests generated beforehand
     #[arg(long, value_name = "COUNT", default_value_t = 10_000_000, value_parser = operations)]
     ops: usize,
     /// What a read does in its section: 'empty', or 'node' to read a word of a node
     #[arg(long, value_name = "WHAT", default_value_t = Read::Empty, value_parser = Read::from_str)]
     read: Read,
-    /// Measure instead how it goes while a reader stays in its section so long
+    /// Measure instead while a reader stays in its section for this long
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stall: Option<Duration>,
     /// How long each repeat runs, such as 300ms or 2s [default: 300ms; smr: until --ops are done]
@@ -168,7 +169,7 @@ struct Given {
     /// Write to this file instead of standard output, all at once at the end
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
-    /// Keep each thread on one core, where there are cores enough (the default)
+    /// Keep each thread on one core, if there are enough cores (the default)
     #[arg(long, overrides_with = "no_pin")]
     pin: bool,
     /// Let the system move threads between cores
@@ -191,7 +192,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The same as the writer of rows names it.
+    /// Returns the format for the writer of rows.
     pub fn of_output(self) -> output::Format {
         match self {
             Format::Table => output::Format::Table,
@@ -202,7 +203,7 @@ impl Format {
 }
 
 impl BenchArgs {
-    /// The thread counts that are asked for.
+    /// Returns the requested thread counts.
     pub fn threads(&self) -> &[usize] {
         &self.given.threads
     }
@@ -260,12 +261,12 @@ impl Given {
     }
 }
 
-/// Whether a workload takes the option of this name.
+/// Returns true if a workload takes the option of this name.
 fn takes(workload: &Workload, option: &str) -> bool {
     COMMON.contains(&option) || workload.options.iter().any(|(name, _)| *name == option)
 }
 
-/// The subcommand of a workload.
+/// Makes the subcommand of a workload.
 fn subcommand(workload: &'static Workload) -> Command {
     let command = Given::augment_args(Command::new(workload.name)).about(workload.about);
     command.long_about(None).after_long_help(implementations(workload)).mut_args(|arg| {
@@ -280,7 +281,7 @@ fn subcommand(workload: &'static Workload) -> Command {
 
 impl Subcommand for BenchArgs {
     fn augment_subcommands(command: Command) -> Command {
-        // A name that is none comes to `from_arg_matches`, which says which names there are.
+        // An unknown name reaches `from_arg_matches`, which lists all names.
         let command = command.subcommand_value_name("WORKLOAD").allow_external_subcommands(true);
         command.subcommand_help_heading("Workloads").subcommands(WORKLOADS.iter().map(subcommand))
     }
@@ -323,7 +324,7 @@ impl FromArgMatches for BenchArgs {
     }
 }
 
-/// Why an option that only other workloads take is refused.
+/// Returns the error for an option that only other workloads take.
 fn foreign(workload: &Workload, option: &str) -> clap::Error {
     let takers = WORKLOADS.iter().filter(|other| takes(other, option));
     let takers: Vec<_> = takers.map(|other| other.name).collect();
@@ -332,7 +333,7 @@ fn foreign(workload: &Workload, option: &str) -> clap::Error {
     clap::Error::raw(ErrorKind::UnknownArgument, message)
 }
 
-/// The help's list of implementations.
+/// Returns the help's list of implementations.
 fn implementations(workload: &Workload) -> String {
     let mut text = "Implementations:\n".to_owned();
     for about in (workload.impls)() {

@@ -1,7 +1,7 @@
 //! The command line of `manycore bench`: a workload's subcommand, or the scorecard's.
 //!
-//! Owns: the choice between the two, and the scorecard's options. Does not own: the workloads',
-//! which are in `bench_args`.
+//! Owns: the choice between the two, and the scorecard's options. Does not own: the workloads'
+//! options, which are in `bench_args`.
 
 use std::path::PathBuf;
 
@@ -12,11 +12,11 @@ use crate::bench_args::{BenchArgs, Format};
 
 const NAME: &str = "scorecard";
 
-/// What `manycore bench` is to do.
+/// The subcommands of `manycore bench`.
 pub enum BenchCommand {
     /// Run one workload.
     Workload(Box<BenchArgs>),
-    /// Hold goals against many.
+    /// Compare goals with many rivals.
     Scorecard(ScorecardArgs),
 }
 
@@ -30,7 +30,7 @@ pub struct ScorecardArgs {
     /// Short runs, once each, to see that everything works
     #[arg(long)]
     pub quick: bool,
-    /// Exit with 0 although goals are missed
+    /// Exit with 0 even if goals are missed
     #[arg(long)]
     pub no_check: bool,
     /// The form of the output
@@ -42,7 +42,7 @@ pub struct ScorecardArgs {
 }
 
 impl BenchCommand {
-    /// The thread counts that are asked for.
+    /// Returns the requested thread counts.
     pub fn threads(&self) -> &[usize] {
         match self {
             BenchCommand::Workload(bench) => bench.threads(),

@@ -1,4 +1,5 @@
-//! `manycore workloads` and `manycore compare`: what scripts ask about benchmarks and their files.
+//! `manycore workloads` and `manycore compare`, with which scripts query benchmarks and their
+//! files.
 
 use std::{
     fmt::Write as _,
@@ -34,7 +35,7 @@ pub fn workloads(args: &WorkloadsArgs) -> Result<(), Failure> {
     print(&text)
 }
 
-/// Prints how many times as good ours is, or one figure.
+/// Prints the ratios in favour of ours, or one figure.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     let CompareArgs { workload, file, metric, less, implementation } = args;
     let csv = text::read(file, text::TABLE)

@@ -16,13 +16,13 @@ use manycore_bench::{limits, machine::Machine, output::number};
 
 use crate::{args::DoctorArgs, failure::Failure, progress::Progress};
 
-/// Messages each way between two cores: some milliseconds a pair.
+/// Messages each way between two cores. They take some milliseconds a pair.
 const ROUNDS: u32 = 10_000;
 
-/// How many pairs are shown, unless all are asked for.
+/// How many pairs are shown by default.
 const PAIRS_MAX: usize = 12;
 
-/// Looks at the machine and prints what it found.
+/// Examines the machine and prints what it found.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     print(&format!("{}\n{}{}", Machine::here(), clock(), threads()))?;
     print(&topology(&Topology::detect()))?;
@@ -99,7 +99,8 @@ fn topology(topology: &Topology) -> String {
     text
 }
 
-/// The least delay of messages between each two cores: above zero wherever stamps keep the order.
+/// Returns the least delay of messages between each two cores. It is above zero if stamps keep the
+/// order.
 fn pairs(found: Result<Vec<PairDelta>, ProbeError>, all: bool) -> String {
     let mut text =
         "\nmessages between cores, least delay by the two cores' own clocks\n".to_owned();
@@ -130,7 +131,7 @@ fn pairs(found: Result<Vec<PairDelta>, ProbeError>, all: bool) -> String {
     text
 }
 
-/// "0-3,8" for 0, 1, 2, 3, 8.
+/// Returns numbers as ranges: "0-3,8" for 0, 1, 2, 3, 8.
 fn ranges(numbers: &[usize]) -> String {
     let mut parts: Vec<(usize, usize)> = Vec::new();
     for &number in numbers {

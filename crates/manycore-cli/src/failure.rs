@@ -1,28 +1,28 @@
-//! Why the command ends without doing what was asked.
+//! The reason why the command failed.
 
 use std::{fmt::Display, io, path::Path};
 
 /// One line for the user, and an exit code.
 #[derive(Debug)]
 pub struct Failure {
-    /// The line, without the name of the command; empty if there is nothing to say.
+    /// The line, without the name of the command. It is empty if there is nothing to say.
     pub message: String,
     /// The exit code.
     pub code: u8,
 }
 
 impl Failure {
-    /// The command line makes no sense.
+    /// Makes the failure for a wrong command line.
     pub fn usage(message: impl Display) -> Self {
         Self { message: message.to_string(), code: 2 }
     }
 
-    /// The machine cannot do what was asked.
+    /// Makes the failure for a command that could not be run.
     pub fn run(message: impl Display) -> Self {
         Self { message: message.to_string(), code: 1 }
     }
 
-    /// Standard output failed.
+    /// Makes the failure for an error of standard output.
     pub fn stdout(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self { message: String::new(), code: 141 };
@@ -30,7 +30,7 @@ impl Failure {
         Self::run(format_args!("cannot write to standard output: {error}"))
     }
 
-    /// A file could not be written.
+    /// Makes the failure for a file that could not be written.
     pub fn file(path: &Path, error: &io::Error) -> Self {
         Self::run(format_args!("cannot write {}: {error}", path.display()))
     }

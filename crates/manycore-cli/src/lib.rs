@@ -1,12 +1,12 @@
 //! The `manycore` command: `tour` (the default), `bench`, `workloads`, `compare`,
 //! `plot`, `doctor`, `sim`, `report`, `trace`, `completions`, `man`.
 //!
-//! A library with one function, [`main`], so that other programs can be this command: `manycore
-//! report` builds one for virtual cores.
+//! It is a library with one function, [`main`], so that other programs can be this command.
+//! `manycore report` builds such a program for virtual cores.
 //!
-//! Owns: the command line, progress, exit codes. What goes wrong is one line on stderr and an exit
-//! code, which `--help` lists. That the reader of the output has gone is no news: 141, as if by
-//! SIGPIPE, and no line.
+//! Owns: the command line, progress, exit codes. An error is one line on stderr and an exit code;
+//! `--help` lists the codes. If the reader of the output has gone, the command ends with 141, as if
+//! by SIGPIPE, and prints nothing.
 
 mod args;
 mod bench;
@@ -40,7 +40,7 @@ use std::{
 use args::Command;
 use failure::Failure;
 
-/// Does what the command line says.
+/// Runs the command line.
 pub fn main() -> ExitCode {
     let outcome = match args::parse() {
         Ok(Command::Tour(options)) => tour::run(&options),
@@ -62,7 +62,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { message, code }) => {
             if !message.is_empty() {
-                // There is no other channel if stderr is closed too.
+                // If stderr is closed, too, there is no other channel.
                 let _ = writeln!(std::io::stderr(), "manycore: {message}");
             }
             ExitCode::from(code)

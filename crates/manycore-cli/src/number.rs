@@ -1,4 +1,4 @@
-//! Numbers of the command line.
+//! Parsers of numbers on the command line.
 
 use std::time::Duration;
 

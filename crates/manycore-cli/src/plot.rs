@@ -1,4 +1,4 @@
-//! `manycore plot`: a picture of what `bench --format csv` wrote, for the documents.
+//! `manycore plot`: draws a picture of a file of `bench --format csv`, for the documents.
 
 use manycore_bench::compare::by_threads;
 use manycore_page::{Curve, Plot};

@@ -1,4 +1,4 @@
-//! The progress bar: on a terminal, on stderr, and nowhere else.
+//! The progress bar. It appears only on stderr, and only if stderr is a terminal.
 
 use std::io::{IsTerminal, Write, stderr};
 
@@ -27,7 +27,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// Stands at this step of that many.
+    /// Sets the bar to step `at` of `of`.
     pub fn stand(&self, at: usize, of: usize, what: &str) {
         self.0.set_length(of as u64);
         self.0.set_message(what.to_owned());
@@ -43,7 +43,7 @@ impl Progress {
     /// Moves on to the next step.
     pub fn next(&self, what: &str) {
         if self.0.is_hidden() {
-            // No terminal: a line for each step, as a log wants it.
+            // Without a terminal, print a line for each step, for a log.
             let (at, of) = (self.0.position() + 1, self.0.length().unwrap_or(0));
             let _ = writeln!(stderr(), "manycore: {at} of {of}: {what}");
         }
@@ -51,13 +51,13 @@ impl Progress {
         self.0.inc(1);
     }
 
-    /// Says something that is no result, on stderr.
+    /// Prints a message that is not a result, on stderr.
     pub fn note(&self, text: &str) {
-        // A closed stderr is no reason to stop measuring.
+        // If stderr is closed, measuring goes on.
         let _ = self.aside(|| writeln!(stderr(), "manycore: {text}"));
     }
 
-    /// Takes the bar away while something is printed.
+    /// Hides the bar while something is printed.
     pub fn aside<R>(&self, print: impl FnOnce() -> R) -> R {
         self.0.suspend(print)
     }

@@ -1,9 +1,9 @@
-//! Prose for a terminal.
+//! Line wrapping for a terminal.
 
 /// The widest line.
 const LINE_MAX: usize = 88;
 
-/// Prose in lines that fit a terminal.
+/// Wraps prose into lines that fit a terminal.
 pub(crate) fn wrapped(text: &str) -> String {
     let (mut lines, mut line) = (String::new(), String::new());
     for word in text.split_whitespace() {

@@ -1,8 +1,8 @@
-//! Files that are there as a whole or not at all.
+//! Files that are written as a whole or not at all.
 //!
-//! The new content goes to a temporary file next to the target and takes its name when it is
-//! complete and on disk. tempfile does the naming and the cleaning up. A target that exists and is
-//! no regular file (a device, a pipe) cannot be replaced and is written to directly.
+//! The new content goes to a temporary file next to the target. When the file is complete and on
+//! disk, it takes the target's name. tempfile does the naming and the cleaning up. If the target is
+//! not a regular file (a device, a pipe), it cannot be replaced, and is written to directly.
 
 use std::{
     fs::{self, File},
@@ -15,12 +15,12 @@ use crate::failure::Failure;
 /// Writes the whole file.
 ///
 /// # Errors
-/// If any step fails; the target is then as it was before.
+/// If any step fails. The target is then unchanged.
 pub fn whole(path: &Path, content: &[u8]) -> Result<(), Failure> {
     write(path, content).map_err(|error| Failure::file(path, &error))
 }
 
-/// Finds out early whether the file can be written, before minutes are spent on its content.
+/// Checks early whether the file can be written, before minutes are spent on its content.
 ///
 /// # Errors
 /// If it cannot.
@@ -71,14 +71,15 @@ fn temporary(path: &Path) -> io::Result<tempfile::NamedTempFile> {
     builder.prefix(".manycore-").suffix(".tmp");
     #[cfg(unix)]
     {
-        // As any new file: what the umask leaves.
+        // Like any new file, with the umask applied.
         use std::os::unix::fs::PermissionsExt;
         builder.permissions(fs::Permissions::from_mode(0o666));
     }
     builder.tempfile_in(folder.unwrap_or(Path::new("."))).map_err(plain)
 }
 
-/// The system's own error: the builder's names the temporary file, which says nothing to a user.
+/// Returns the system's own error. The builder's error names the temporary file, which means
+/// nothing to a user.
 fn plain(error: io::Error) -> io::Error {
     let inner = error.get_ref().and_then(|inner| inner.source());
     let code = inner.and_then(|inner| inner.downcast_ref::<io::Error>()?.raw_os_error());

@@ -1,5 +1,5 @@
-//! `manycore bench scorecard`: the goals of `manycore_bench::scorecard` in one run, and whether
-//! they are reached.
+//! `manycore bench scorecard`: measures the goals of `manycore_bench::scorecard` in one run, and
+//! says whether they are reached.
 //!
 //! Owns: running, printing, the outcome.
 
@@ -22,7 +22,7 @@ use crate::{
     save,
 };
 
-/// Does what `manycore bench` is to do.
+/// Runs `manycore bench`.
 pub fn bench(command: &BenchCommand) -> Result<(), Failure> {
     match command {
         BenchCommand::Workload(bench) => bench::run(bench),
@@ -51,7 +51,7 @@ fn run(own: &ScorecardArgs) -> Result<(), Failure> {
     }
 }
 
-/// Every line, in the goals' order.
+/// Returns every line, in the goals' order.
 fn lines(own: &ScorecardArgs) -> Result<Vec<Line>, Failure> {
     let is_wanted =
         |subject: &str| own.subjects.is_empty() || own.subjects.iter().any(|name| name == subject);
@@ -59,7 +59,7 @@ fn lines(own: &ScorecardArgs) -> Result<Vec<Line>, Failure> {
     let alone: Vec<_> = ALONE.iter().filter(|alone| is_wanted(alone.subject)).collect();
     let progress = Progress::new(goals.len() + alone.len());
     let mut lines = Vec::new();
-    // First, where the process holds nothing yet: some are bytes.
+    // These come first, while the process holds nothing yet, because some measure bytes.
     let effort = Effort::new(own.quick);
     for alone in alone {
         progress.next(alone.subject);

@@ -8,18 +8,18 @@ use std::{
 use clap::Args;
 use manycore_bench::server::{Protocol, ServerOptions, VALUE};
 
-/// The most requests under way on a connection: their bytes fit in the sockets' buffers.
+/// The most requests under way on a connection. Their bytes must fit in the sockets' buffers.
 const PIPELINE_MAX: usize = 1024;
-/// The largest value: what all servers take without an option.
+/// The largest value that all servers accept without an option.
 const VALUE_MAX: usize = 1_000_000;
 
-/// What concerns servers alone.
+/// The options of the workload `server`.
 #[derive(Args)]
 pub struct ServerArgs {
-    /// Ask the server at this address instead of starting some; its keys are set first
+    /// Use the server at this address instead of starting servers; its keys are set first
     #[arg(long, value_name = "ADDR", value_parser = address)]
     connect: Option<SocketAddr>,
-    /// What is spoken: 'text', 'meta', or 'resp' with --connect
+    /// The protocol: 'text', 'meta', or 'resp' with --connect
     #[arg(long, value_name = "NAME", default_value_t, value_parser = Protocol::from_str)]
     protocol: Protocol,
     /// Requests of a connection under way at once
@@ -32,22 +32,22 @@ pub struct ServerArgs {
     /// Keys of a get in the group of gets with many keys; 1 leaves it out
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = depth)]
     multiget: usize,
-    /// Bytes of a value; -m grows with them, so take fewer --keys for large ones
+    /// Bytes of a value; -m grows with them, so take fewer --keys for large values
     #[arg(long, value_name = "LENGTHS", value_delimiter = ',', value_parser = length,
           default_value = "32")]
     value: Vec<usize>,
     /// The servers' -R: requests of a connection before others have their turn; 'default', or a
-    /// number, which Redis and the floor do not take
+    /// number, which has no effect on Redis and the floor
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = slice,
           default_value = "default")]
     slice: Vec<Slice>,
-    /// Keys a second, a group for each: an open loop, timed from when a batch was due
+    /// Keys a second, with a group for each rate: an open loop, timed from when a batch was due
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     rate: Vec<f64>,
 }
 
 impl ServerArgs {
-    /// As the benchmark has them.
+    /// Returns the options in the form of the benchmark.
     pub fn options(&self) -> ServerOptions {
         ServerOptions {
             connect: self.connect,
@@ -81,7 +81,7 @@ fn length(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A server's `-R`, if it is not its own choice.
+/// A server's `-R`; `None` is the server's default.
 #[derive(Clone, Copy)]
 struct Slice(Option<usize>);
 

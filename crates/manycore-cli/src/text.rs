@@ -1,4 +1,4 @@
-//! Files of text that are read whole: no more of them than there may be.
+//! Reading of whole text files, up to a limit.
 
 use std::{
     fs::File,
@@ -6,13 +6,14 @@ use std::{
     path::Path,
 };
 
-/// Bytes of a table of figures, of what a run printed, or of a page, at most.
+/// The most bytes of a table of figures, of a run's output, or of a page.
 pub(crate) const TABLE: u64 = 64 << 20;
-/// Bytes of a machine file, at most: more than `Machine::from_toml` takes, which says so.
+/// The most bytes of a machine file. It is more than `Machine::from_toml` takes, so that function
+/// reports the error.
 pub(crate) const MACHINE: u64 = 1 << 20;
 
-/// Reads a file of at most so many bytes. Memory follows the bytes that are read: a sparse file's
-/// length is not believed.
+/// Reads a file of at most `most` bytes. Memory grows with the bytes that are read, so the length
+/// of a sparse file does no harm.
 pub(crate) fn read(path: &Path, most: u64) -> io::Result<String> {
     let mut text = String::new();
     let length = File::open(path)?.take(most + 1).read_to_string(&mut text)?;

@@ -20,7 +20,7 @@ use crate::{
 
 /// Measures, prints, and writes the page.
 pub fn run(args: &TourArgs) -> Result<(), Failure> {
-    // A page that cannot be written is better known before than after half a minute.
+    // If the page cannot be written, say so now and not after half a minute.
     save::check(&args.html)?;
     let machine = Machine::here();
     let (chapters, runner) = plan(args.budget);
@@ -46,7 +46,7 @@ pub fn run(args: &TourArgs) -> Result<(), Failure> {
     writer.prose(&format!("\nPlots and all figures: {}", args.html.display())).map_err(failed)
 }
 
-/// How many times the best general rival ours is, in a line for each group with all threads.
+/// Returns the ratio of ours to the best general rival, in a line for each group with all threads.
 fn summary(findings: &[Findings]) -> String {
     let mut text = "\nIn short, ours against the best general rival:".to_owned();
     for chapter in findings {

@@ -1,8 +1,8 @@
 //! The tour's last part: one small program on this machine, and on 48 virtual cores.
 //!
 //! Owns: what is built and run for it, and its table. The program is `sim-tour` of
-//! `manycore-sim-tests`: small, so that building it for virtual cores fits in a tour, where the
-//! benchmarks with all their rivals would take minutes. Only `manycore tour` does this; a bare
+//! `manycore-sim-tests`. It is small, so that the tour can build it for virtual cores; building the
+//! benchmarks with all their rivals would take minutes. Only `manycore tour` does this. A bare
 //! `manycore`, the first thing that a newcomer runs, builds nothing.
 
 use std::{fmt::Write, path::Path, process::Command};
@@ -12,14 +12,14 @@ use manycore_sim::{Machine, report::CLAIM};
 
 use crate::{failure::Failure, prose::wrapped, report::for_benchmarks, save, sim::Own};
 
-/// Virtual cores, all that the machine has.
+/// The number of virtual cores: all cores of the machine.
 const CORES: u32 = 48;
 
 /// Microseconds of each run on virtual cores, and here.
 const VIRTUAL_MICROS: u32 = 60;
 const MICROS: u32 = 100_000;
 
-/// The lines of the program, and what they are.
+/// The names of the program's lines, and their descriptions.
 const STRUCTURES: [(&str, &str); 4] = [
     ("shared-counter", "a counter in one word, fetch_add"),
     ("our-counter", "Counter"),
@@ -27,11 +27,11 @@ const STRUCTURES: [(&str, &str); 4] = [
     ("our-set", "the same set behind Deferred"),
 ];
 
-/// One structure's rates: with one thread, and with all cores.
+/// A structure's rates with one thread and with all cores.
 type Rates = [f64; 2];
 
-/// The part as text: a table, or the one sentence that says why there is none. A recording of what
-/// the virtual threads waited for goes into the file `timeline`.
+/// Returns this part as text: a table, or a sentence that says why there is none. Writes a
+/// recording of the virtual threads' waits into the file `timeline`.
 pub fn text(timeline: &Path) -> String {
     eprintln!("manycore tour: building a small program for {CORES} virtual cores");
     match table(timeline) {
@@ -86,13 +86,13 @@ fn table(timeline: &Path) -> Result<String, Failure> {
     }
     let more = "`manycore report` compares with published figures.";
     text.push_str(&wrapped(&format!("{CLAIM} {more}")));
-    // The file's name in one piece, so that it can be copied.
+    // The file's name is on one line, so that a reader can copy it.
     let file = timeline.display();
     let _ = write!(text, "\nWhat each virtual thread waited for, for `manycore trace`: {file}");
     Ok(text)
 }
 
-/// The rates of the structures, in their order.
+/// Returns the rates of the structures, in their order.
 fn rates(printed: &str) -> Result<Vec<Rates>, Failure> {
     let of = |name: &str| {
         let line = printed.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;

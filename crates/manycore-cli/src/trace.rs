@@ -1,4 +1,4 @@
-//! `manycore trace`: recordings of `manycore-trace`.
+//! `manycore trace`: records, shows and converts recordings of `manycore-trace`.
 
 use std::{
     collections::BTreeMap,
@@ -21,10 +21,10 @@ use crate::{
     trace_page,
 };
 
-/// How often `tail` looks.
+/// The interval at which `tail` looks for new records.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Does what the command line says.
+/// Runs the subcommand.
 pub fn run(command: &TraceCommand) -> Result<(), Failure> {
     match command {
         TraceCommand::Record { out, classes, command } => record(out, classes.as_deref(), command),
@@ -106,7 +106,7 @@ fn print_all(show: &ShowArgs) -> Result<(), Failure> {
     conclude(&show.file, &account)
 }
 
-/// Says on stderr what is lost, and fails if something is missing.
+/// Prints on stderr what is lost, and fails if something is missing.
 fn conclude(path: &Path, account: &Account) -> Result<(), Failure> {
     if account.is_closed() {
         if account.lost != 0 {
@@ -133,7 +133,7 @@ fn tail(show: &ShowArgs) -> Result<(), Failure> {
     }
 }
 
-/// Whether the process may still record.
+/// Returns true if the process may still record.
 fn is_alive(process: u64) -> bool {
     !cfg!(target_os = "linux") || Path::new(&format!("/proc/{process}")).exists()
 }

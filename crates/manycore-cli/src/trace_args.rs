@@ -7,7 +7,7 @@ use manycore_trace::convert::Filter;
 
 use crate::number::duration;
 
-/// What is done with traces.
+/// The subcommands of `manycore trace`.
 #[derive(Subcommand)]
 pub enum TraceCommand {
     /// Run a program with MANYCORE_TRACE set, which `Recorder::from_env` reads
@@ -15,7 +15,7 @@ pub enum TraceCommand {
         /// The file that it records into
         #[arg(long, value_name = "PATH", default_value = "trace.mctrace")]
         out: PathBuf,
-        /// The classes that are on: a number whose bits they are
+        /// The classes that are on, as the bits of a number
         #[arg(long, value_name = "BITS")]
         classes: Option<String>,
         /// The program and its arguments
@@ -54,7 +54,7 @@ pub enum Format {
     Html,
 }
 
-/// A trace, and which of its records.
+/// A trace, and a selection of its records.
 #[derive(Args)]
 pub struct ShowArgs {
     /// The file
@@ -68,7 +68,7 @@ pub struct ShowArgs {
     /// Only these threads, by number or name; may be repeated
     #[arg(long, value_name = "THREAD")]
     pub thread: Vec<String>,
-    /// Only from this time after the start on, as 1.5s or 20ms
+    /// Only from this time after the start on, such as 1.5s or 20ms
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub from: Option<std::time::Duration>,
     /// Only before this time after the start
@@ -77,7 +77,7 @@ pub struct ShowArgs {
 }
 
 impl ShowArgs {
-    /// The records that are wanted.
+    /// Returns the filter for the selected records.
     pub fn filter(&self) -> Filter {
         let mut filter = Filter::default();
         filter.classes.clone_from(&self.class);

@@ -1,4 +1,4 @@
-//! A page with a trace's timeline: a lane for each thread, its spans and its events.
+//! A page with a trace's timeline: a lane for each thread, with its spans and events.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,8 @@ use manycore_trace::{
     convert::{Filter, Summary},
 };
 
-/// Spans and events that a page draws: of more, the longest spans and the first events.
+/// The most spans and events that a page draws. If there are more, it draws the longest spans and
+/// the first events.
 const SPANS_MAX: usize = 4000;
 const EVENTS_MAX: usize = 2000;
 /// Widths and heights, in pixels.
@@ -20,7 +21,7 @@ const WIDTH: f64 = 1400.0;
 const LABEL: f64 = 110.0;
 const ROW: usize = 16;
 
-/// A span, or with no length an event.
+/// A span, or an event, which has no length.
 struct Bar {
     thread: u64,
     depth: usize,
@@ -29,7 +30,7 @@ struct Bar {
     text: String,
 }
 
-/// What is drawn.
+/// The spans and events that are drawn.
 #[derive(Default)]
 struct Timeline {
     spans: Vec<Bar>,
@@ -59,8 +60,8 @@ pub fn write(
 fn collect(trace: &mut Trace, filter: &Filter) -> Timeline {
     let mut timeline = Timeline::default();
     let mut open: BTreeMap<u64, Vec<(String, i64, String)>> = BTreeMap::new();
-    // How many of each name are open in a thread: without it, ends that fit none would each search
-    // the whole stack.
+    // How many spans of each name are open in a thread. Without these counts, each end without a
+    // beginning would search the whole stack.
     let mut counts: BTreeMap<(u64, String), usize> = BTreeMap::new();
     let mut last = 0;
     let mut merge = trace.merge();
@@ -93,7 +94,7 @@ fn collect(trace: &mut Trace, filter: &Filter) -> Timeline {
                         break;
                     }
                 }
-                // Memory is for what is drawn, not for all that was recorded.
+                // This bounds memory to what is drawn, and not to all that was recorded.
                 if timeline.spans.len() > 4 * SPANS_MAX {
                     timeline.shorten(SPANS_MAX);
                 }
@@ -115,7 +116,7 @@ fn collect(trace: &mut Trace, filter: &Filter) -> Timeline {
 }
 
 impl Timeline {
-    /// Keeps so many of the longest spans.
+    /// Keeps the `most` longest spans.
     fn shorten(&mut self, most: usize) {
         self.left_out += self.spans.len().saturating_sub(most);
         self.spans.sort_by_key(|bar| (bar.from.saturating_sub(bar.to), bar.from));
@@ -129,7 +130,7 @@ impl Timeline {
         else {
             return "<p>Nothing is recorded.</p>\n".to_owned();
         };
-        // Times of a crafted file may be as far apart as numbers go.
+        // In a crafted file, times may be as far apart as numbers allow.
         let scale = (WIDTH - LABEL) / to.saturating_sub(from).max(1) as f64;
         let x = |nanos: i64| LABEL + nanos.saturating_sub(from) as f64 * scale;
         let mut lanes: BTreeMap<u64, Vec<&Bar>> = BTreeMap::new();
@@ -147,7 +148,7 @@ impl Timeline {
             for bar in lanes.remove(thread).unwrap_or_default() {
                 let length = bar.to.saturating_sub(bar.from);
                 let width = (length as f64 * scale).max(1.0);
-                // A colour for each name, the same each time.
+                // A colour for each name, which is the same each time.
                 let name = bar.text.split(' ').nth(1).unwrap_or_default();
                 let hue = name.bytes().fold(7_u32, |hue, byte| hue * 31 % 360 + u32::from(byte));
                 let _ = writeln!(

@@ -1,4 +1,4 @@
-//! Workloads that the model has not seen: on this machine's cores, and on a model of it.
+//! Workloads that the model has not seen, on this machine's cores and on a model of this machine.
 
 use std::path::PathBuf;
 
@@ -11,20 +11,20 @@ use manycore_sim::{Machine, PARAMETERS, calibrate::Calibration};
 use super::{for_benchmarks, store::Store};
 use crate::{args, bench, failure::Failure, progress::Progress, save, sim::Own, text};
 
-/// How long each runs on virtual cores.
+/// The duration of each run on virtual cores: in full, and with `--quick`.
 const VIRTUAL: [&str; 2] = ["1ms", "300us"];
-/// How long each repeat runs on real ones, and how many there are.
+/// The duration and the number of repeats on real cores: in full, and with `--quick`.
 const REAL: [(&str, u32); 2] = [("60ms", 5), ("10ms", 1)];
 
-/// A line that takes so many times as long is another machine's.
+/// If a transfer of a line takes this many times as long, the machine is no longer the same.
 const MOVED: f64 = 2.0;
 
-/// How many runs there are.
+/// Returns the number of runs.
 pub(super) fn steps(here: u32) -> usize {
     2 * fresh::cases(here).count()
 }
 
-/// Measures and simulates each.
+/// Measures and simulates each workload.
 pub(super) fn run(
     quick: bool,
     here: u32,
@@ -69,8 +69,8 @@ pub(super) fn run(
     Ok(Real { model, compared })
 }
 
-/// Says so if a line does not take as long between two cores after the measurement as when the
-/// machine was calibrated: the cores of a virtual machine may move.
+/// Warns if a line's transfer takes another time after the measurement than at the calibration,
+/// because the cores of a virtual machine may move.
 fn warn_if_moved(before: &Machine, after: &Machine) {
     let [before, after] = [before, after]
         .map(|machine| f64::from(machine.same_socket) * 1e3 / f64::from(machine.mhz));
@@ -83,8 +83,8 @@ fn warn_if_moved(before: &Machine, after: &Machine) {
     }
 }
 
-/// The model of this machine: calibrated once, and kept with the runs. Where that cannot be done,
-/// what one or two threads show.
+/// Returns the model of this machine, which is calibrated once and kept with the runs. If
+/// calibration is impossible, the model is what one or two threads show.
 fn this_machine(path: PathBuf) -> Result<Machine, Failure> {
     if let Ok(text) = text::read(&path, text::MACHINE) {
         return Machine::from_toml(&text)

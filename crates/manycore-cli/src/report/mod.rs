@@ -1,10 +1,10 @@
-//! `manycore report`: the papers' figures, published beside simulated beside measured.
+//! `manycore report`: the papers' figures as published, as simulated and as measured, side by side.
 //!
-//! Owns: the order of the runs, and that each is kept as soon as it ends (`store`). What a figure
-//! is, what its paper says and the page are the benchmarks' matter (`manycore_bench::figures`).
+//! Owns: the order of the runs, and keeping each run as soon as it ends (`store`). Does not own:
+//! what a figure is, what its paper says, and the page (`manycore_bench::figures`).
 //!
-//! The page is written anew after each figure, so that there is something to see early. Where the
-//! compiler cannot instrument, the page says so and has the measured figures alone.
+//! The page is written anew after each figure, so that there is something to see early. If the
+//! compiler cannot instrument, the page says so, and has only the measured figures.
 
 mod fresh;
 mod store;
@@ -33,14 +33,14 @@ use crate::{
 };
 use store::Store;
 
-/// Runs what has not been run, prints the differences and writes the page.
+/// Runs all figures that are not in the store yet, prints the differences and writes the page.
 ///
 /// # Errors
-/// One line that says what failed. What was run before stays in the store.
+/// One line that says what failed. Finished runs stay in the store.
 pub fn run(args: &ReportArgs) -> Result<(), Failure> {
     save::check(&args.html)?;
     args.markdown.iter().try_for_each(|path| save::check(path))?;
-    // Of a page that is there, what is not run now stays. (A terminal or a pipe is none.)
+    // In an existing page, figures that are not run now stay. (A terminal or a pipe is not a page.)
     let before = match &args.markdown {
         Some(path) if !args.figures.is_empty() && path.is_file() => text::read(path, text::TABLE)
             .map_err(|error| {
@@ -94,27 +94,28 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
     stdout().write_all(text.as_bytes()).map_err(|error| Failure::stdout(&error))
 }
 
-/// The date, in UTC.
+/// Returns the date, in UTC.
 fn today() -> String {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     now.split('T').next().unwrap_or_default().to_owned()
 }
 
-/// The virtual machine of a figure.
+/// Returns the virtual machine of a figure.
 fn model(figure: &Figure) -> Machine {
     let machine = Machine::named(figure.machine).expect("figures name machines that are shipped");
     for_benchmarks(machine)
 }
 
-/// The same machine with short slices. A benchmark has a thread on each core, and one more that
-/// ends the run: with slices as long as the system's it would get a core long after its time.
+/// Returns the same machine with short slices. A benchmark has a thread on each core, and one more
+/// thread that ends the run. With the system's long slices, that thread would get a core much too
+/// late.
 pub(crate) fn for_benchmarks(mut machine: Machine) -> Machine {
     let slice = (machine.cycles(10_000)).to_string();
     machine.set("slice", &slice, "chosen: 10 us").expect("a parameter and a number");
     machine
 }
 
-/// Runs one figure, as far as it has not been run.
+/// Runs one figure, except for runs that are in the store.
 fn one(
     figure: &'static Figure,
     quick: bool,
@@ -132,7 +133,7 @@ fn one(
         let words = [&["bench".to_owned()], &run.words[..]].concat();
         let rows = match run.alone {
             Some(name) => {
-                // What the run counts, as the simulator calls it.
+                // The simulator's name of what the run counts.
                 let count = if figure.metric == figures::IDLE { "idle" } else { "waited" };
                 let kept = [&[count.to_owned()], &words[..]].concat();
                 store.simulated(&machine, cores, &kept, || {
@@ -158,7 +159,7 @@ fn one(
     Ok(page::Shown { figure, simulated, measured, notes })
 }
 
-/// What the model gives for the accesses that it was calibrated with.
+/// Returns what the model gives for the accesses that it was calibrated with.
 fn calibrated(figure: &Figure, machine: &Machine) -> String {
     let Axis::Cores { full, .. } = &figure.axis else { return String::new() };
     let mut text = "Accesses alone, as the model was fitted:".to_owned();
@@ -173,7 +174,7 @@ fn calibrated(figure: &Figure, machine: &Machine) -> String {
     text.trim_end_matches(',').to_owned() + " of the line through the published ends."
 }
 
-/// The workloads that the model has not seen, for a terminal.
+/// Appends the workloads that the model has not seen, for a terminal.
 fn on_real_cores(text: &mut String, real: &page::Real) {
     let _ = writeln!(text, "\nWorkloads that the model has not seen, on this machine's cores");
     for one in &real.compared {
@@ -187,7 +188,7 @@ fn on_real_cores(text: &mut String, real: &page::Real) {
     let _ = writeln!(text, "{}", page::verdict(&real.compared));
 }
 
-/// All differences, for a terminal.
+/// Returns all differences, for a terminal.
 fn table(shown: &[page::Shown]) -> String {
     let mut text = String::new();
     for one in shown {

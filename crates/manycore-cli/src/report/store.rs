@@ -1,8 +1,10 @@
-//! Runs that have ended, each in a file of its own, so that an interrupted report goes on.
+//! The store of finished runs, each in a file of its own, so that an interrupted report can
+//! continue.
 //!
-//! A file's name has a number made of everything that decides the outcome: the program's bytes, the
-//! simulator's, the machine, the cores and the words. So a run of other code, or of another model,
-//! is never taken for this one, old files do no harm, and figures that need the same run share it.
+//! A file's name has a hash of everything that decides the outcome: the program's bytes, the
+//! simulator's bytes, the machine, the cores and the words. So a run of other code or another model
+//! is never mistaken for this run, old files do no harm, and figures that need the same run share
+//! it.
 
 use std::{
     fs,
@@ -18,14 +20,14 @@ use crate::{failure::Failure, save, sim::Own, text};
 /// Where runs are kept.
 pub(crate) struct Store {
     folder: PathBuf,
-    /// What the simulated program and the simulator are.
+    /// The hash of the simulated program and the simulator.
     program: u64,
-    /// What this program and machine are.
+    /// The hash of this program and this machine.
     here: u64,
 }
 
 impl Store {
-    /// The store in that folder, which is made if need be.
+    /// Opens the store in a folder, and makes the folder if necessary.
     pub(crate) fn open(folder: &Path, command: Option<&Own>) -> Result<Self, Failure> {
         fs::create_dir_all(folder).map_err(|error| Failure::file(folder, &error))?;
         let read = |path| fs::read(path).map_err(|error| Failure::file(path, &error));
@@ -37,12 +39,12 @@ impl Store {
         Ok(Self { folder: folder.to_owned(), program: number(&files), here })
     }
 
-    /// Where something of this name is kept that belongs to this machine.
+    /// Returns the path of a file of this name that belongs to this machine.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{:016x}-{name}", self.here))
     }
 
-    /// What a run on virtual cores printed; `run` is called if it is not here.
+    /// Returns what a run on virtual cores printed. Calls `run` if the run is not in the store.
     pub(crate) fn simulated(
         &self,
         machine: &Machine,
@@ -54,7 +56,7 @@ impl Store {
         self.kept(&format!("simulated-{cores}-{name:016x}"), run)
     }
 
-    /// What a run on this machine printed.
+    /// Returns what a run on this machine printed. Calls `run` if the run is not in the store.
     pub(crate) fn measured(
         &self,
         words: &[String],

@@ -1,8 +1,8 @@
-//! What ran without making callbacks: which object it is of, and how much of all.
+//! Finds the code that ran without making callbacks: its objects, and its share of the run.
 //!
-//! Owns: the judgement of an address that the runtime found the program at. It is of an
-//! instrumented function if a block of that function has made a callback; functions are told apart
-//! by the object's symbols. An object without symbols (a system's library) is instrumented as a
+//! Owns: the judgement of addresses at which the runtime found the program. An address is in an
+//! instrumented function if a block of that function has made a callback. The object's symbols tell
+//! functions apart. An object without symbols (a system's library) counts as instrumented as a
 //! whole, or not at all.
 
 use std::collections::BTreeMap;
@@ -12,15 +12,15 @@ use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
 use super::outcome::{Run, Seen};
 
-/// Fewer looks than these say nothing.
+/// The least number of looks for a judgement.
 const LOOKS_MIN: u64 = 40;
-/// Functions of an object that are named.
+/// The most functions of an object that are named.
 const FUNCTIONS: usize = 4;
 
 /// The name of a table of jumps.
 const JUMPS: &str = "jumps";
 
-/// The functions of an object: where they begin and end, and their names.
+/// The functions of an object: their beginnings, ends and names.
 type Functions = BTreeMap<u64, (u64, String)>;
 
 fn functions(path: &str) -> Functions {
@@ -29,7 +29,7 @@ fn functions(path: &str) -> Functions {
     let symbols = file.symbols().chain(file.dynamic_symbols());
     let functions = symbols.filter(|symbol| symbol.kind() == SymbolKind::Text);
     let sized = functions.filter(|symbol| symbol.size() > 0);
-    // Jumps to other objects, to the callbacks among them.
+    // Jumps to other objects, including the jumps to the callbacks.
     let jumps = file.sections().filter(|s| s.name().is_ok_and(|name| name.starts_with(".plt")));
     let jumps = jumps.map(|s| (s.address(), (s.address() + s.size(), JUMPS.to_owned())));
     sized
@@ -41,12 +41,13 @@ fn functions(path: &str) -> Functions {
         .collect()
 }
 
-/// The name of the function around an address, and whether it has one of the blocks.
+/// Returns the name of the function around an address, and true if the function has one of the
+/// blocks.
 fn judge(functions: &Functions, seen: &Seen, base: u64) -> (bool, Option<String>) {
     let at = seen.address.wrapping_sub(base);
     let found = functions.range(..=at).next_back().filter(|(_, (end, _))| at < *end);
     let Some((start, (end, name))) = found else { return (false, None) };
-    // These, and the compiler's shims of the allocator, go on at once.
+    // These jumps, and the compiler's shims of the allocator, go straight on to other code.
     if name.contains("___rustc") || name == JUMPS {
         return (true, None);
     }
@@ -54,13 +55,14 @@ fn judge(functions: &Functions, seen: &Seen, base: u64) -> (bool, Option<String>
     (seen.blocks.iter().any(holds), Some(name.clone()))
 }
 
-/// What ran uninstrumented in a run, the most first; `None` if the run was too short to tell.
+/// Returns the uninstrumented code of a run, largest share first. `None` if the run was too short
+/// to tell.
 pub(crate) fn of(run: &Run) -> Option<Vec<Blind>> {
     let module_of = |seen: &Seen| {
         let here = |module: &&Module| (module.start..module.end).contains(&seen.address);
         run.modules.iter().find(here)
     };
-    // Code without a file is the runtime's own, which stands for single instructions.
+    // Code without a file is the runtime's own code, which replaces single instructions.
     let in_files = run.seen.iter().filter_map(|seen| module_of(seen).map(|module| (seen, module)));
     let all: u64 = in_files.clone().map(|(seen, _)| seen.count).sum();
     if all < LOOKS_MIN {

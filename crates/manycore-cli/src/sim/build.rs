@@ -1,4 +1,4 @@
-//! From a name to an instrumented executable: cargo is asked what the name means, and builds it.
+//! Builds the instrumented executable of a name. Cargo says what the name means, and builds it.
 
 use std::{
     path::{Path, PathBuf},
@@ -19,7 +19,7 @@ use crate::{args::SimArgs, failure::Failure};
 /// Kinds of targets, in the order in which a name is looked for.
 const KINDS: &[&str] = &["bin", "example", "bench", "test"];
 
-/// What cargo builds.
+/// A target that cargo builds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Target {
     package: String,
@@ -27,7 +27,7 @@ struct Target {
     name: String,
 }
 
-/// What will be built, and where.
+/// What to build, and where.
 pub(crate) struct Plan {
     target: Target,
     /// Options of `cargo build` that the user chose: features, and how C is built.
@@ -35,7 +35,7 @@ pub(crate) struct Plan {
     profile: Option<String>,
     plain_c: bool,
     folder: PathBuf,
-    /// The workspace, if it is not the one of the current folder.
+    /// The workspace, if it is not the current folder's workspace.
     manifest: Option<PathBuf>,
 }
 
@@ -54,7 +54,7 @@ impl Plan {
         })
     }
 
-    /// A program of this project's own.
+    /// Plans the build of a program of this project itself.
     ///
     /// # Errors
     /// Its source can't be had.
@@ -75,7 +75,7 @@ impl Plan {
         self.build_with(cargo)
     }
 
-    /// The standard library that goes with the program.
+    /// Prepares the standard library for the program.
     pub(crate) fn standard(&self, tools: &Tools) -> Standard {
         Standard::prepare(tools, &self.folder)
     }
@@ -91,7 +91,7 @@ impl Plan {
         let own = Configuration::read(tools)?.all_flags()?;
         let mut cargo = tools.instrumenting_cargo(library, standard.sysroot(), profile, &own);
         if !self.plain_c {
-            // Without, C code is counted where it runs.
+            // If this fails, the runtime counts C code where it runs.
             let _ = native::instrument(&mut cargo);
         }
         cargo.args(["build", "--target", TARGET]).arg("--target-dir").arg(&self.folder);
@@ -121,7 +121,7 @@ impl Plan {
     }
 }
 
-/// What the user chose of cargo's own options.
+/// Returns cargo's options that the user chose.
 fn options(args: &SimArgs) -> Vec<String> {
     let mut options = Vec::new();
     if let Some(features) = &args.features {
@@ -136,7 +136,7 @@ fn options(args: &SimArgs) -> Vec<String> {
     options
 }
 
-/// Where the builds go.
+/// Returns the folder for the builds.
 fn target_folder(metadata: &Value) -> PathBuf {
     folder(Path::new(metadata["target_directory"].as_str().unwrap_or("target")))
 }
@@ -158,7 +158,7 @@ fn metadata(tools: &Tools, manifest: Option<&Path>) -> Result<Value, Failure> {
         .map_err(|error| Failure::run(format_args!("cargo's metadata make no sense: {error}")))
 }
 
-/// Everything in the workspace that can be run.
+/// Returns everything in the workspace that can be run.
 fn targets(metadata: &Value) -> Vec<Target> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut found = Vec::new();
@@ -180,7 +180,7 @@ fn targets(metadata: &Value) -> Vec<Target> {
     found
 }
 
-/// The target of that name, or the one program of the package of that name.
+/// Returns the target of that name, or the only program of the package of that name.
 fn choose(targets: &[Target], name: &str, package: Option<&str>) -> Result<Target, Failure> {
     let mine: Vec<&Target> =
         targets.iter().filter(|target| package.is_none_or(|p| p == target.package)).collect();
@@ -207,7 +207,7 @@ fn choose(targets: &[Target], name: &str, package: Option<&str>) -> Result<Targe
     }
 }
 
-/// The path in cargo's messages.
+/// Returns the executable's path from cargo's messages.
 fn executable(messages: &str, wanted: &Target) -> Option<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut paths = messages.filter_map(|message| {

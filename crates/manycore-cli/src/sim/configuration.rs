@@ -1,8 +1,8 @@
-//! What the project's own configuration of cargo says, so that a build for virtual cores keeps it.
+//! The project's own configuration of cargo, so that a build for virtual cores keeps it.
 //!
-//! Owns: the flags that cargo would give the compiler here. Cargo takes them from one of four
-//! sources, the first that has any: two variables, the target's keys, `build`'s. Ours have to be
-//! behind them in the same variable, so they are looked up; cargo itself merges the files.
+//! Owns: the flags that cargo would pass to the compiler here. Cargo takes them from the first of
+//! four sources that has any: two variables, the target's keys, the keys of `build`. Our flags must
+//! follow them in the same variable, so this module looks them up. Cargo itself merges the files.
 
 use serde_json::Value;
 
@@ -12,18 +12,18 @@ use crate::failure::Failure;
 /// Cargo's configuration of the current folder.
 pub(crate) struct Configuration {
     merged: Value,
-    /// What `cfg` is here, as the compiler prints it.
+    /// The values of `cfg` here, as the compiler prints them.
     cfg: Vec<String>,
 }
 
 impl Configuration {
-    /// Asks cargo.
+    /// Asks cargo for its configuration.
     ///
     /// # Errors
-    /// Cargo does not say, or builds for another platform.
+    /// Cargo does not print it, or builds for another platform.
     pub(crate) fn read(tools: &Tools) -> Result<Self, Failure> {
         let mut cargo = tools.cargo();
-        // The command is not stable, so cargo has to be told that this is wanted.
+        // The command is not stable, so cargo needs these options.
         cargo.args(["-Zunstable-options", "config", "get", "--format=json", "--merged=yes"]);
         let output = cargo.env("RUSTC_BOOTSTRAP", "1").output();
         let output = output.map_err(|e| Failure::run(format_args!("cannot run cargo: {e}")))?;
@@ -50,15 +50,15 @@ impl Configuration {
         }
     }
 
-    /// All flags that a build for virtual cores keeps.
+    /// Returns all flags that a build for virtual cores keeps.
     ///
     /// # Errors
-    /// One of them can't be kept.
+    /// A flag can't be kept.
     pub(crate) fn all_flags(&self) -> Result<OwnFlags, Failure> {
         Ok(OwnFlags { compiler: self.flags("rustflags")?, rustdoc: self.flags("rustdocflags")? })
     }
 
-    /// The flags of the compiler (`rustflags`) or of rustdoc (`rustdocflags`).
+    /// Returns the flags of the compiler (`rustflags`) or of rustdoc (`rustdocflags`).
     fn flags(&self, key: &str) -> Result<Vec<String>, Failure> {
         let name = key.to_uppercase();
         let found = match (variable(&format!("CARGO_ENCODED_{name}")), variable(&name)) {
@@ -75,7 +75,7 @@ impl Configuration {
         Ok(found)
     }
 
-    /// Those of the target, or else of `build`.
+    /// Returns the flags of the target, or else of `build`.
     fn configured(
         &self,
         key: &str,
@@ -102,7 +102,8 @@ impl Configuration {
         Ok(found)
     }
 
-    /// Whether a condition holds that `text` begins with; `text` is then behind it.
+    /// Returns true if the condition at the beginning of `text` holds. Moves `text` behind the
+    /// condition.
     fn holds(&self, text: &mut &str) -> Option<bool> {
         let is_name = |c: char| c.is_alphanumeric() || c == '_';
         *text = text.trim_start();
@@ -136,7 +137,7 @@ impl Configuration {
     }
 }
 
-/// A variable that is set to something.
+/// Returns the value of a variable, if it is set and not empty.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -145,7 +146,7 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// A list, or a text of words.
+/// Returns the words of a list or of a text.
 fn list(value: &Value) -> Vec<String> {
     match value {
         Value::String(text) => words(text),
@@ -154,8 +155,8 @@ fn list(value: &Value) -> Vec<String> {
     }
 }
 
-/// Whether code that is built with this flag can't be simulated: without a libc that the runtime
-/// can stand before, with another instrumentation, or instrumented twice.
+/// Returns true if code that is built with this flag can't be simulated: it has no libc that the
+/// runtime can interpose, it has another instrumentation, or it would be instrumented twice.
 fn is_against_us(flag: &str) -> bool {
     flag.contains("+crt-static")
         || flag.contains("sanitizer=")

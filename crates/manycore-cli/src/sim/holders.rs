@@ -1,9 +1,11 @@
-//! What lies on a cache line: variables of the program, blocks of its heap, stacks.
+//! Finds what lies on a cache line: variables of the program, blocks of its heap, stacks.
 //!
 //! Owns: the variables of the objects that a run had loaded, by the objects' own lists of symbols.
-//! A static's address is its object's first one and its place in there; a thread-local's is its
-//! place in the thread's copy, which lies directly below the thread pointer (the executable's
-//! come first). The runtime says of which block or stack a line is.
+//! The runtime says which block or stack a line belongs to. The address of
+//!
+//! - a static is its object's first address plus its offset in the object,
+//! - a thread-local is its offset in the thread's copy. The copies lie directly below the thread
+//!   pointer, the executable's copy next to it.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -15,13 +17,13 @@ use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind, elf, read::elf::Pr
 
 use super::outcome::{Line, Run};
 
-/// A variable's addresses, or its places among the thread-locals, and its name.
+/// A variable's addresses, or its offsets among the thread-locals, and its name.
 type Variable = (Range<u64>, String);
 
 /// The variables of an object.
 #[derive(Default)]
 struct Variables {
-    /// Where its memory ends, counted from its first address.
+    /// The end of its memory, counted from its first address.
     end: u64,
     statics: Vec<Variable>,
     locals: Vec<Variable>,
@@ -30,7 +32,7 @@ struct Variables {
 }
 
 impl Variables {
-    /// Those of a file; none if it is not an object.
+    /// Reads the variables of a file. There are none if it is not an object.
     fn read(path: &str) -> Self {
         let read = || {
             let bytes = std::fs::read(path).ok()?;
@@ -58,7 +60,7 @@ impl Variables {
     }
 }
 
-/// What objects have, read once.
+/// The variables of all objects, each read once.
 #[derive(Default)]
 pub(crate) struct Holders {
     known: BTreeMap<String, Variables>,
@@ -69,7 +71,7 @@ impl Holders {
         self.known.entry(path.to_owned()).or_insert_with_key(|path| Variables::read(path))
     }
 
-    /// What lies on the bytes of a line that cores waited for, in their order.
+    /// Returns what lies on the bytes of a line that cores waited for, in the order of the bytes.
     pub(crate) fn on(&mut self, run: &Run, line: &Line, symbols: &mut Symbols) -> Vec<Held> {
         let whole = line.address..line.address + line.bytes;
         let mut found: Vec<Held> = Vec::new();
@@ -97,7 +99,7 @@ impl Holders {
             let base = bases.entry(&module.path).or_insert(module.start);
             *base = module.start.min(*base);
         }
-        // An object's variables without a value at the start lie behind what is mapped of its file.
+        // An object's zero-initialized variables lie behind the mapped part of its file.
         for (path, base) in bases.into_iter().filter(|(_, base)| *base <= whole.start) {
             let variables = self.of(path);
             if whole.start - base >= variables.end {
@@ -115,7 +117,7 @@ impl Holders {
         let (thread, below, bytes) = stack;
         let program = run.modules.first().map_or("", |module| &module.path);
         let variables = self.of(program);
-        // Counted from as far below the thread pointer as the line is.
+        // Counted from the same distance below the thread pointer as the line.
         let line = variables.local_bytes..variables.local_bytes + bytes;
         for (place, name) in variables.locals.iter().filter(|_| below < u64::from(u32::MAX)) {
             let what = format!("thread-local {name} ({}) of thread {thread}", size(place));
@@ -131,7 +133,7 @@ impl Holders {
     }
 }
 
-/// How large something is.
+/// Returns a size as text.
 fn size(place: &Range<u64>) -> String {
     match place.end - place.start {
         1 => "1 byte".to_owned(),
@@ -139,7 +141,7 @@ fn size(place: &Range<u64>) -> String {
     }
 }
 
-/// The part of a line that something has.
+/// Returns the part of a line that lies on these addresses.
 fn held(place: &Range<u64>, line: &Range<u64>, what: String) -> Option<Held> {
     let (from, to) = (place.start.max(line.start), place.end.min(line.end));
     let bytes = || (from - line.start) as u32..(to - line.start) as u32;

@@ -1,4 +1,4 @@
-//! One run of an instrumented program on so many virtual cores.
+//! A run of an instrumented program on virtual cores.
 
 use std::{
     path::Path,
@@ -10,9 +10,9 @@ use manycore_sim::{Machine, report::variations};
 use super::{Band, outcome::Run};
 use crate::failure::Failure;
 
-/// What the runtime reads; it takes it out of the program's environment.
+/// The variable that the runtime reads, and then removes from the program's environment.
 pub(crate) const VARIABLE: &str = "MANYCORE_SIM_RUN";
-/// The exit code of a run that the runtime gave up, in a deadlock for one.
+/// The exit code of a run that the runtime gave up, for example in a deadlock.
 const GIVEN_UP: i32 = 86;
 /// A program with its arguments.
 #[derive(Clone, Copy)]
@@ -20,9 +20,9 @@ pub(crate) struct Launch<'a> {
     pub(crate) program: &'a Path,
     pub(crate) arguments: &'a [String],
     pub(crate) seed: u64,
-    /// Whether what the program prints is left out.
+    /// Whether the program's output is dropped.
     pub(crate) quiet: bool,
-    /// How many waits of its threads are kept.
+    /// The number of its threads' waits that are kept.
     pub(crate) waits: u32,
 }
 
@@ -33,7 +33,7 @@ impl Launch<'_> {
         self.run_with(machine, cores, out).map(|(run, _)| run)
     }
 
-    /// Runs the program to its end, which must be a good one, and keeps what it prints.
+    /// Runs the program to its end, and returns what it prints. Fails if the program fails.
     pub(crate) fn run_and_read(
         &self,
         machine: &Machine,
@@ -75,7 +75,7 @@ impl Launch<'_> {
         }
     }
 
-    /// Runs it once more for each value that an unknown parameter may have.
+    /// Runs the program once more for each possible value of an unknown parameter.
     pub(crate) fn bands(&self, machine: &Machine, cores: &[u32]) -> Result<Vec<Band>, Failure> {
         let mut bands = Vec::new();
         for (change, machine) in variations(machine) {
@@ -87,9 +87,8 @@ impl Launch<'_> {
     }
 }
 
-/// Sets a command up so that it, or the first instrumented program that it starts, is simulated:
-/// on so many cores, with this seed and so many waits kept; with a file for its result, and the
-/// folder that has its map.
+/// Sets up a command so that it, or the first instrumented program that it starts, is simulated.
+/// `result` is the file for its result, and `map` the folder with the map of the virtual machine.
 pub(crate) fn simulated(
     command: &mut Command,
     machine: &Machine,
@@ -97,13 +96,15 @@ pub(crate) fn simulated(
     (result, map): (&Path, &Path),
 ) {
     let (path, machine) = (result.display(), machine.encode());
-    // Of one length, whatever the numbers: what lies above the stack decides what shares a line.
+    // The text has the same length for all numbers, because its length decides the addresses on the
+    // stack, and so what shares a line.
     let text = format!("{cores:04}|{seed:020}|{waits:010}|{path}|{machine}");
     command.env(VARIABLE, text);
     command.env("MANYCORE_TOPOLOGY", map);
-    // The library's clock would ask the host whether to trust its counter; virtual ones agree.
+    // Otherwise the library's clock would ask the host whether to trust its counter. Virtual
+    // counters agree.
     command.env("MANYCORE_CLOCK", "tsc");
-    // These move what libc allocates, and with it what shares a cache line.
+    // These variables move libc's allocations, and so decide what shares a cache line.
     let moves = |name: &str| name == "GLIBC_TUNABLES" || name.starts_with("MALLOC_");
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(moves) {
@@ -113,15 +114,15 @@ pub(crate) fn simulated(
     fixed_addresses(command);
 }
 
-/// Writes which virtual cores share a core, a complex and a socket, in the form of Linux's
-/// `/sys/devices/system`: the library would find the host's map there.
+/// Writes which virtual cores share a core, a complex and a socket, in the format of Linux's
+/// `/sys/devices/system`. There the library would find the host's map.
 pub(crate) fn write_map(root: &Path, machine: &Machine, cores: u32) -> std::io::Result<()> {
     let write = |path: String, text: String| {
         let path = root.join(path);
         path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
         std::fs::write(path, text)
     };
-    // The cores for which a number is the same as for this one.
+    // The cores that have the same number as this core.
     let like = |core: u32, number: &dyn Fn(u32) -> u32| {
         let same: Vec<u32> = (0..cores).filter(|other| number(*other) == number(core)).collect();
         let runs = same.chunk_by(|a, b| a + 1 == *b);
@@ -152,8 +153,8 @@ pub(crate) fn write_map(root: &Path, machine: &Machine, cores: u32) -> std::io::
     Ok(())
 }
 
-/// Tells the program its name without the folder: a copy of a longer path would move what is
-/// allocated behind it.
+/// Passes the program its name without the folder. A copy of a longer path would move later
+/// allocations.
 fn named_alone(command: &mut Command, program: &Path) {
     #[cfg(unix)]
     if let Some(name) = program.file_name() {
@@ -163,7 +164,7 @@ fn named_alone(command: &mut Command, program: &Path) {
     let _ = (command, program);
 }
 
-/// Gives every run the same addresses: which data share a cache line depends on them.
+/// Gives every run the same addresses, because they decide which data share a cache line.
 #[cfg(target_os = "linux")]
 fn fixed_addresses(command: &mut Command) {
     use std::os::unix::process::CommandExt;

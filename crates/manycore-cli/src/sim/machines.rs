@@ -1,4 +1,4 @@
-//! `--machine help`: the models there are. `sim calibrate`: one more, of this machine.
+//! `--machine help` lists the models. `sim calibrate` makes a model of this machine.
 
 use std::{fmt::Write, path::Path};
 
@@ -16,8 +16,8 @@ pub(crate) fn calibrate(out: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// This machine: as it was calibrated, if the current folder has the file, or else as it is
-/// measured now.
+/// Returns the model of this machine: the calibrated model, if the current folder has the file,
+/// else a model that is measured now.
 pub(crate) fn this_host() -> Result<Machine, Failure> {
     let file = Path::new(CALIBRATED);
     if !file.exists() {
@@ -27,8 +27,8 @@ pub(crate) fn this_host() -> Result<Machine, Failure> {
     super::from_file(CALIBRATED)
 }
 
-/// One line for each model: its name, how many virtual cores it has, how many values are guesses,
-/// which parts it does without, and what it stands for.
+/// Returns a line for each model: its name, its number of virtual cores, its number of guesses, the
+/// parts that it lacks, and the machine that it stands for.
 pub(crate) fn list() -> String {
     let mut text = String::from("name         cores  guesses  stores  caches    stands for\n");
     for machine in Machine::shipped() {

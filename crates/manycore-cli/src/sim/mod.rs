@@ -1,13 +1,25 @@
-//! `manycore sim`: a Cargo target, unchanged, on virtual many-core machines.
+//! `manycore sim`: runs a Cargo target, unchanged, on virtual many-core machines.
 //!
-//! Owns: the steps from a name on the command line to a report. `toolchain` says whether and how
-//! the compiler can instrument, `configuration` what flags the project has of its own, `runtime`
-//! finds the library that receives the callbacks, `source` the programs of this project's own,
-//! `standard` instruments Rust's own library, `native` what is C, `build` builds the program,
-//! `launch` runs it once per number of cores, `outcome` reads what a run left, `blind` what of it
-//! ran uninstrumented, `holders` what lies on a cache line, `show` makes a report of it, and
-//! `timeline` a recording of its waits. What a virtual core is, what a line costs and where an
-//! address is in the source is the crate `manycore-sim`'s matter.
+//! Owns: the steps from a name on the command line to a report.
+//!
+//! ```text
+//! toolchain       can the compiler instrument, and how?
+//! configuration   the project's own flags
+//! runtime         the library that receives the callbacks
+//! source          the programs of this project itself
+//! standard        instruments Rust's standard library
+//! native          instruments C and C++
+//! build           builds the program
+//! launch          runs it once for each number of cores
+//! outcome         reads the file that a run leaves
+//! blind           finds uninstrumented code
+//! holders         finds what lies on a cache line
+//! show            makes the report
+//! timeline        makes a recording of the waits
+//! ```
+//!
+//! Does not own: what a virtual core is, what a line costs, and where an address is in the source
+//! (the crate `manycore-sim`).
 
 mod blind;
 mod build;
@@ -48,7 +60,7 @@ use standard::Standard;
 /// Runs the program, or the tests, as the command line says.
 ///
 /// # Errors
-/// One line that says what is missing, what failed, or how the program ended.
+/// A line that says what is missing, what failed, or how the program ended.
 pub fn run(args: &SimArgs) -> Result<(), Failure> {
     if args.machine == "help" {
         let written = stdout().write_all(machines::list().as_bytes());
@@ -107,14 +119,14 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
     }
     let text = if args.audit { show::audit(&args.program, &runs) } else { format!("\n{report}") };
     stdout().write_all(text.as_bytes()).map_err(|error| Failure::stdout(&error))?;
-    // Behind the report, which the program's own failure does not make worthless.
+    // After the report, because the report is useful even if the program fails.
     failures.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// A program of this project's own, built for virtual cores.
+/// A program of this project itself, built for virtual cores.
 pub(crate) struct Own {
     program: PathBuf,
-    /// What it runs on.
+    /// The runtime that it is linked with.
     runtime: PathBuf,
 }
 
@@ -122,7 +134,7 @@ impl Own {
     /// Builds this command, which takes minutes the first time.
     ///
     /// # Errors
-    /// One line that says why it cannot be simulated here.
+    /// A line that says why it cannot be simulated here.
     pub(crate) fn command() -> Result<Self, Failure> {
         let tools = toolchain::Tools::check()?;
         let plan = build::Plan::of_own(&tools, Part::Command)?;
@@ -130,10 +142,10 @@ impl Own {
         Self::build(&tools, &plan, &library, &plan.standard(&tools))
     }
 
-    /// Builds the small program of the tour, and as any other for this machine.
+    /// Builds the small program of the tour, once for virtual cores and once for this machine.
     ///
     /// # Errors
-    /// As above.
+    /// As [`Own::command`].
     pub(crate) fn tour() -> Result<(Self, PathBuf), Failure> {
         let tools = toolchain::Tools::check()?;
         let plan = build::Plan::of_own(&tools, Part::Tour)?;
@@ -154,7 +166,7 @@ impl Own {
         Ok(Self { program: plan.build(tools, library, standard)?, runtime: library.to_owned() })
     }
 
-    /// The executable for virtual cores, and the simulator that it loads.
+    /// Returns the executable for virtual cores, and the simulator that it loads.
     pub(crate) fn files(&self) -> [&Path; 2] {
         [&self.program, &self.runtime]
     }
@@ -173,7 +185,7 @@ impl Own {
         launch.run_and_read(machine, cores).map(|(_, printed)| printed)
     }
 
-    /// Runs it, and returns a count of cycles in percent of those of all cores.
+    /// Runs it, and returns a count of cycles in percent of all cores' cycles.
     ///
     /// # Errors
     /// If it ends badly.
@@ -190,7 +202,7 @@ impl Own {
         Ok(run.count(count) as f64 / cycles * 100.0)
     }
 
-    /// The same as [`Own::run`], with a recording of what its threads waited for.
+    /// As [`Own::run`], with a recording of its threads' waits.
     ///
     /// # Errors
     /// If it ends badly.
@@ -207,7 +219,7 @@ impl Own {
     }
 }
 
-/// The model, with what the command line changes of it.
+/// Returns the model, with the changes from the command line.
 fn machine(args: &SimArgs) -> Result<Machine, Failure> {
     let mut machine = match args.machine.as_str() {
         "this-host" => machines::this_host()?,
@@ -245,19 +257,19 @@ fn from_file(name: &str) -> Result<Machine, Failure> {
     Machine::from_toml(&text).map_err(|error| Failure::usage(format_args!("{name}: {error}")))
 }
 
-/// A run whose parameters were changed, for the band: what was changed, and its runs.
+/// Runs with a changed parameter, for the band.
 pub(crate) struct Band {
-    /// Such as `arbitration=fifo`.
+    /// The change, such as `arbitration=fifo`.
     pub(crate) change: String,
     /// One run per number of cores.
     pub(crate) runs: Vec<Run>,
 }
 
-/// What is run besides the runs themselves.
+/// The runs that are made in addition to the runs themselves.
 #[derive(Default)]
 pub(crate) struct Repeats {
-    /// With another seed each.
+    /// Runs with another seed each.
     pub(crate) seeds: Vec<Band>,
-    /// With another value of an unknown parameter each.
+    /// Runs with another value of an unknown parameter each.
     pub(crate) bands: Vec<Band>,
 }

@@ -1,24 +1,25 @@
-//! C and C++ in a project's dependencies: instrumented by the system's compiler, as far as their
-//! build scripts take its flags from the variables that the crate `cc` reads.
+//! Instrumentation of C and C++ in a project's dependencies. The system's compiler instruments
+//! them, if their build scripts take its flags from the variables that the crate `cc` reads.
 //!
-//! Owns: those variables. The compiler is tried out first, as Rust's is: where it can't instrument,
-//! C code stays as it is, and what runs of it is counted by the runtime.
+//! Owns: those variables. The compiler is tried out first, like Rust's compiler. If it can't
+//! instrument, C code stays uninstrumented, and the runtime counts how much of it runs.
 
 use std::process::Command;
 
 use super::toolchain::{TARGET, missing};
 
-/// The passes that Rust code gets: calls at each access, atomic operation, function and block.
+/// The flags for the passes that Rust code gets, too: calls at each access, atomic operation,
+/// function and block.
 const FLAGS: &str = "-fsanitize=thread -fsanitize-coverage=trace-pc";
 
 const PROBE: &str = "long probe(long *from, long n, long *to) {\n\
     for (long at = 0; at < n; at++) to[at] = __atomic_fetch_add(from + at, 1, __ATOMIC_RELAXED);\n\
     return from[n] + to[n];\n}\n";
 
-/// The names that `cc` looks for, the first of which counts.
+/// Returns the names that `cc` looks for. The first existing name counts.
 fn names(of: &str) -> [String; 4] {
     let target = TARGET.replace('-', "_");
-    // Built for the platform that it is built on, which is `HOST` for the crate.
+    // The target is the platform that it is built on, which the crate calls `HOST`.
     [format!("{of}_{TARGET}"), format!("{of}_{target}"), format!("HOST_{of}"), of.to_owned()]
 }
 
@@ -26,7 +27,7 @@ fn variable(of: &str) -> Option<String> {
     names(of).iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
 }
 
-/// Has build scripts instrument what they compile; says why not, if they can't.
+/// Makes build scripts instrument what they compile. Returns the reason if they can't.
 pub(crate) fn instrument(cargo: &mut Command) -> Result<(), String> {
     let compiler = variable("CC").unwrap_or_else(|| "cc".to_owned());
     probe(&compiler)?;

@@ -1,4 +1,4 @@
-//! The file that a run leaves: lines of a word and its values, written by `manycore-sim-rt`.
+//! The file that a run leaves. `manycore-sim-rt` writes it; each line is a word and its values.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use manycore_sim::symbols::Module;
 
 use crate::failure::Failure;
 
-/// The form that this version reads.
+/// The version of the format that this module reads.
 const FIRST_LINE: &str = "manycore-sim 2";
 
-/// What one run left.
+/// The outcome of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Run {
-    /// What the program ended with.
+    /// The exit code of the program.
     pub(crate) exit_code: i32,
     pub(super) counts: BTreeMap<String, u64>,
     pub(crate) modules: Vec<Module>,
@@ -20,7 +20,7 @@ pub(crate) struct Run {
     pub(crate) lines: Vec<Line>,
     /// The wait-for graph of a deadlock.
     pub(crate) blocked: Vec<Blocked>,
-    /// Where the program was when the runtime looked.
+    /// The program's addresses when the runtime looked.
     pub(crate) seen: Vec<Seen>,
     /// The waits of all threads, if they were kept.
     pub(crate) waits: Vec<Wait>,
@@ -35,12 +35,12 @@ pub(crate) struct Seen {
     pub(crate) blocks: [u64; 2],
 }
 
-/// A wait of a thread that is over.
+/// A finished wait of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wait {
     pub(crate) thread: u64,
     pub(crate) core: u64,
-    /// In cycles.
+    /// The beginning, in cycles.
     pub(crate) begin: u64,
     pub(crate) end: u64,
     /// `futex`, `join`, `line`, `sleep`, `call:` and the call's name, or another word.
@@ -54,7 +54,7 @@ pub(crate) struct Wait {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) address: u64,
-    /// How long it is.
+    /// Its length.
     pub(crate) bytes: u64,
     pub(crate) misses: u64,
     pub(crate) cycles: u64,
@@ -65,7 +65,7 @@ pub(crate) struct Line {
     pub(crate) sites: Vec<Site>,
     /// The blocks of the heap that have bytes of it.
     pub(crate) blocks: Vec<Block>,
-    /// The thread whose stack it is of, and how far below its thread pointer.
+    /// The thread that has it on its stack, and the distance below its thread pointer.
     pub(crate) stack: Option<(u64, u64)>,
 }
 
@@ -74,9 +74,9 @@ pub(crate) struct Line {
 pub(crate) struct Block {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
-    /// Which thread allocated it.
+    /// The thread that allocated it.
     pub(crate) thread: u64,
-    /// Where.
+    /// The place that allocated it.
     pub(crate) addresses: Vec<u64>,
 }
 
@@ -90,11 +90,11 @@ pub(crate) struct Site {
     /// Cycles of these.
     pub(crate) false_sharing: u64,
     pub(crate) true_sharing: u64,
-    /// Which bytes of the line, one bit for each of the first 128.
+    /// The bytes of the line that it used, with a bit for each of the first 128.
     pub(crate) bytes: u128,
     /// The core, if it was always the same.
     pub(crate) core: Option<u32>,
-    /// The instruction, and where the functions around it return to.
+    /// The instruction, and the return addresses of the functions around it.
     pub(crate) addresses: Vec<u64>,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct Blocked {
 }
 
 impl Site {
-    /// Adds what the same place did by another way to it.
+    /// Adds the counts of the same place on another call path.
     pub(crate) fn add(&mut self, other: &Site) {
         self.misses += other.misses;
         self.cycles += other.cycles;
@@ -198,22 +198,23 @@ impl Run {
         Some(())
     }
 
-    /// That the program ended with another exit code than 0, with that code.
+    /// Returns a failure with the program's exit code, if that is not 0.
     pub(crate) fn failure(&self, cores: u32) -> Option<Failure> {
         let code = self.exit_code;
         (code != 0).then(|| Failure {
             message: format!("on {cores} cores the program ended with exit code {code}"),
-            // As a shell has it: the low byte, which is not 0 for a failure.
+            // As in a shell: the low byte, which is not 0 for a failure.
             code: u8::try_from(code & 0xff).unwrap_or(1).max(1),
         })
     }
 
-    /// A count by its name; 0 if the run did not say.
+    /// Returns a count by its name, or 0 if the run has no such count.
     pub(crate) fn count(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
-    /// A count for each operation, or of the whole run if the program told of no operations.
+    /// Returns a count for each operation, or of the whole run if the program counted no
+    /// operations.
     pub(crate) fn each(&self, name: &str) -> f64 {
         self.count(name) as f64 / self.count("operations").max(1) as f64
     }
@@ -240,7 +241,7 @@ fn numbers<const N: usize>(words: [&str; N]) -> Option<[u64; N]> {
     all?.try_into().ok()
 }
 
-/// Addresses with commas between.
+/// Parses addresses that are separated by commas.
 fn list(text: &str) -> Option<Vec<u64>> {
     text.split(',').map(hexadecimal).collect()
 }

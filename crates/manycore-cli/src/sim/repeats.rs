@@ -1,4 +1,4 @@
-//! Repeats with jitter and the band: made without being asked for where they take little time.
+//! Repeats with jitter, and the band. They are made by default if they take little time.
 
 use manycore_sim::{
     Machine,
@@ -8,7 +8,7 @@ use manycore_sim::{
 use super::{Band, Repeats, launch::Launch, outcome::Run, show};
 use crate::{args::SimArgs, failure::Failure};
 
-/// Runs the program again, as often as `args` and the length of its runs say.
+/// Runs the program again, as often as `args` and the length of its runs require.
 pub(crate) fn run(
     launch: &Launch<'_>,
     args: &SimArgs,

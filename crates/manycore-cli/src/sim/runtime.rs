@@ -1,11 +1,11 @@
 //! The library that a simulated program is linked with: `libmanycore_sim_rt.so`.
 //!
-//! Where it comes from, in this order:
+//! The command takes the first of these that it finds:
 //! 1. the file that the environment variable `MANYCORE_SIM_RUNTIME` names;
 //! 2. the workspace that this command was built in, if it is still there: cargo builds it, which
 //!    takes a moment the first time;
-//! 3. the folder of the command, or `lib/manycore` beside that folder: what a package of the
-//!    system's installs;
+//! 3. the folder of the command, or `lib/manycore` beside that folder, where a system's package
+//!    installs it;
 //! 4. the registry that the command came from: cargo builds it in the user's cache folder.
 
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use crate::failure::Failure;
 
 /// The file's name.
 const FILE: &str = "libmanycore_sim_rt.so";
-/// Overrules the search.
+/// The variable that overrules the search.
 const VARIABLE: &str = "MANYCORE_SIM_RUNTIME";
 
-/// The library, built if need be.
+/// Finds the library, and builds it if necessary.
 pub(crate) fn find(tools: &Tools) -> Result<PathBuf, Failure> {
     if let Some(path) = std::env::var_os(VARIABLE).map(PathBuf::from) {
         let there = path.is_file() && path.file_name().is_some_and(|name| name == FILE);
@@ -55,12 +55,12 @@ fn build(tools: &Tools, source: &Source) -> Result<PathBuf, Failure> {
     let target = target.unwrap_or_else(|| source.manifest.with_file_name("../../target"));
     let target = folder(&target).join("runtime");
     let target = std::path::absolute(&target).map_err(|error| Failure::file(&target, &error))?;
-    // Where the project's configuration does not reach.
+    // A folder in which the project's configuration does not apply.
     let here = source.manifest.parent().unwrap_or(std::path::Path::new("."));
     let status = tools
         .cargo()
         .current_dir(here)
-        // Little is won by it here, and it takes most of the time of a build.
+        // Link-time optimization gains little here, and takes most of the time of a build.
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .args(["build", "--release", "--quiet", "--package", source.package, "--manifest-path"])
         .arg(&source.manifest)

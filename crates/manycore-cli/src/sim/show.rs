@@ -1,4 +1,4 @@
-//! From runs to the report of `manycore-sim`, with places for addresses.
+//! Makes the report of `manycore-sim` from runs, with places for addresses.
 
 use std::fmt::Write;
 
@@ -14,13 +14,13 @@ use super::{
     outcome::{Line, Run, Site},
 };
 
-/// What the model does not know about the way the program is run.
+/// A limit of the way in which the program is run, which the model does not know.
 const NOTE: &str = "A membarrier costs its caller alone.";
 
-/// Places of one line that are shown.
+/// The most places of a line that are shown.
 const SITES: usize = 12;
 
-/// The report of one program.
+/// Makes the report of a program.
 pub(crate) fn report(
     title: &str,
     machine: &Machine,
@@ -39,7 +39,7 @@ pub(crate) fn report(
     }
     report.blind = runs.last().and_then(blind::of);
     if report.blind.is_none() {
-        // Not in the report, which is the same each time.
+        // Not in the report, because the report is the same each time.
         eprintln!("manycore sim: too short a run to say how much of it was uninstrumented");
     }
     let (mut symbols, mut holders) = (Symbols::new(), Holders::default());
@@ -111,11 +111,11 @@ fn hot_line(run: &Run, line: &Line, symbols: &mut Symbols, holders: &mut Holders
     }
 }
 
-/// Per run, a line with what one operation does to shared lines, rounded so that only a change of
-/// the code under test changes it.
+/// Returns a line for each run with what one operation does to shared lines. The numbers are
+/// rounded, so that only a change of the code under test changes them.
 ///
-/// Acquisitions of locks have no column: to a machine, taking a lock is a locked instruction like
-/// any other, or even a plain store. A path whose `locked` is 0 takes none of the usual ones.
+/// Acquisitions of locks have no column. To a machine, taking a lock is a locked instruction like
+/// any other, or even a plain store. If a path's `locked` is 0, it takes no usual lock.
 pub(crate) fn audit(program: &[String], runs: &[Run]) -> String {
     let name = program.join(" ");
     let counts = [

@@ -1,9 +1,9 @@
-//! The programs of this project's own that the command builds for virtual cores, and the runtime.
+//! The programs of this project itself that the command builds for virtual cores, and the runtime.
 //!
-//! Owns: where their source is. In a checkout, and where the command was installed from one that is
-//! still there, they are members of that workspace. A command that was installed from packages
-//! writes a small project for each into the user's cache folder, which depends on the packages of
-//! the command's own version; cargo gets them as it got the command.
+//! Owns: where their source is. If the command was built in a checkout that still exists, they are
+//! members of that workspace. If the command was installed from packages, it writes a small project
+//! for each program into the user's cache folder. The project depends on the packages of the
+//! command's own version, and cargo fetches them as it fetched the command.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 /// The version of all packages of this project.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What can be built.
+/// The parts that can be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// This command.
@@ -32,11 +32,11 @@ pub(crate) struct Source {
     pub(crate) manifest: PathBuf,
     pub(crate) package: &'static str,
     pub(crate) name: &'static str,
-    /// Where it is built, if not in the workspace's own folder.
+    /// The folder of the build, if it is not the workspace's own folder.
     pub(crate) target: Option<PathBuf>,
 }
 
-/// A part as a project of its own: the package that it is made of, and its one file.
+/// A part as a project of its own: the package that it consists of, and its only file.
 struct Project {
     folder: &'static str,
     depends_on: &'static str,
@@ -46,7 +46,7 @@ struct Project {
 }
 
 impl Part {
-    /// The package in the workspace, and the program in it.
+    /// Returns the package in the workspace, and the program in it.
     fn in_workspace(self) -> (&'static str, &'static str) {
         match self {
             Part::Command => ("manycore-cli", "manycore"),
@@ -82,7 +82,8 @@ impl Part {
     }
 }
 
-/// The source of `part` in the workspace that this command was built in, if that is still there.
+/// Returns the source of `part` in the workspace that this command was built in, if it still
+/// exists.
 pub(crate) fn in_workspace(part: Part) -> Option<Source> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let (package, name) = part.in_workspace();
@@ -92,7 +93,7 @@ pub(crate) fn in_workspace(part: Part) -> Option<Source> {
     there.then_some(Source { manifest, package, name, target: None })
 }
 
-/// The source of `part`, of the workspace or as a project that is written here.
+/// Returns the source of `part`: in the workspace, or as a project that this function writes.
 ///
 /// # Errors
 /// There is no cache folder, or it can't be written.
@@ -106,7 +107,7 @@ pub(crate) fn of(part: Part) -> Result<Source, Failure> {
     write_project(part, &cache.join("manycore").join(VERSION))
 }
 
-/// The user's cache folder.
+/// Returns the user's cache folder.
 fn cache_folder() -> Option<PathBuf> {
     let absolute = |name: &str| {
         let path = PathBuf::from(std::env::var_os(name)?);
@@ -125,7 +126,8 @@ fn write_project(part: Part, folder: &Path) -> Result<Source, Failure> {
     } else {
         format!("[[bin]]\nname = \"{name}\"\npath = \"src/{file}\"\n")
     };
-    // The library has the name of what it is made of, so that goes by another one.
+    // The library has the name of the package that it consists of, so the dependency gets another
+    // name.
     let key = if library { "dependency" } else { depends_on };
     let manifest = format!(
         "# Written by the manycore command, version {VERSION}.\n\
@@ -144,7 +146,7 @@ fn write_project(part: Part, folder: &Path) -> Result<Source, Failure> {
     })
 }
 
-/// Writes a file unless it has this text, so that cargo does not build what has not changed.
+/// Writes a file unless it already has this text, so that cargo does not rebuild unchanged files.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     if fs::read_to_string(path).is_ok_and(|there| there == text) {
         return Ok(());

@@ -1,18 +1,19 @@
-//! The standard library, instrumented.
+//! The instrumented standard library.
 //!
-//! Rust ships it compiled, so what is not generic or inlined in it makes no callbacks: the slow
-//! paths of `Mutex`, `park`, `Once`, what grows a vector. But its objects carry the bitcode that
-//! they were made of, and the toolchain has a linker that runs LLVM's passes. So the instrumented
-//! library is made once for each toolchain, and lies in a folder that is like the toolchain's own
-//! (a "sysroot") where the compiler looks for it.
+//! Rust ships its standard library compiled. So code in it that is neither generic nor inlined
+//! makes no callbacks: the slow paths of `Mutex`, `park`, `Once`, the growth of a vector. But the
+//! library's objects carry the bitcode that they were made of, and the toolchain has a linker that
+//! runs LLVM's passes. So the instrumented library is made once for each toolchain. It lies in a
+//! folder like the toolchain's own (a "sysroot"), where the compiler looks for it.
 //!
 //! Owns: that folder. Laws:
 //!
-//! - ST1: names and metadata stay as they are; only code is exchanged. So the compiler takes it for
+//! - ST1: names and metadata stay unchanged; only code is exchanged. So the compiler accepts it as
 //!   the library that it knows.
-//! - ST2: the folder is whole or not there: it is made under another name and then renamed.
-//! - ST3: where it cannot be made, programs are built with the library as it comes, and the report
-//!   says so and why.
+//! - ST2: the folder is complete or missing, because it is made under another name and then
+//!   renamed.
+//! - ST3: if it cannot be made, programs are built with the library as it comes, and the report
+//!   gives the reason.
 
 use std::{
     fs,
@@ -29,19 +30,19 @@ use object::{Object, ObjectSection, read::archive::ArchiveFile};
 
 use super::toolchain::{FLAGS, PASSES, TARGET, Tools, missing};
 
-/// What makes up the library. The other parts are called seldom, or not at all.
+/// The crates that are instrumented. Programs rarely or never call the other crates.
 const CRATES: &[&str] = &["core", "alloc", "std"];
 
-/// Where bitcode is in an object.
+/// The section of an object that has its bitcode.
 const SECTION: &str = ".llvmbc";
 
 static READER: ObjectReader = DEFAULT_OBJECT_READER;
 
-/// With which standard library programs are built for virtual cores.
+/// The standard library with which programs are built for virtual cores.
 pub(crate) enum Standard {
-    /// With the instrumented one. The folder is what `--sysroot` names.
+    /// The instrumented library. The folder is the value of `--sysroot`.
     Instrumented(PathBuf),
-    /// With the one that came with the compiler, for that reason.
+    /// The compiler's own library, and the reason for taking it.
     Precompiled(String),
 }
 
@@ -54,7 +55,7 @@ impl Standard {
         }
     }
 
-    /// What `--sysroot` names, if the library is instrumented.
+    /// Returns the value of `--sysroot`, if the library is instrumented.
     pub(crate) fn sysroot(&self) -> Option<&Path> {
         match self {
             Self::Instrumented(path) => Some(path),
@@ -62,7 +63,7 @@ impl Standard {
         }
     }
 
-    /// What a report says of it.
+    /// Returns the report's note about the library.
     pub(crate) fn note(&self) -> String {
         match self {
             Self::Instrumented(_) => "The standard library is instrumented as the program is, but \
@@ -112,7 +113,7 @@ fn sysroot(tools: &Tools, folder: &Path) -> Result<PathBuf, String> {
     absolute(&place)
 }
 
-/// Which of [`CRATES`] the library with that file name is.
+/// Returns which of [`CRATES`] the library with that file name is.
 fn crate_of(file: &str) -> Option<&'static str> {
     let stem = file.strip_prefix("lib")?.strip_suffix(".rlib")?;
     let (name, _) = stem.rsplit_once('-')?;
@@ -152,14 +153,16 @@ fn instrument(
     write_archive_to_stream(&mut file, &members, ArchiveKind::Gnu, false, None).map_err(said)
 }
 
-/// The bitcode that an object carries. `None` for other files, and for objects without.
+/// Returns the bitcode that an object carries. `None` for other files, and for objects without
+/// bitcode.
 fn bitcode(object: &[u8]) -> Option<&[u8]> {
     let object = object::File::parse(object).ok()?;
     let data = object.section_by_name(SECTION)?.data().ok()?;
     (!data.is_empty()).then_some(data)
 }
 
-/// Makes an instrumented object of bitcode. The linker that came with the compiler has its LLVM.
+/// Makes an instrumented object from bitcode. The linker that comes with the compiler has the same
+/// LLVM.
 fn run_passes(linker: &Path, input: &Path, output: &Path) -> Result<(), String> {
     let mut command = Command::new(linker);
     command.args(["-flavor", "gnu", "-r", "-O2", &format!("--lto-newpm-passes={PASSES}")]);
@@ -187,7 +190,7 @@ fn link(to: &Path, at: &Path) -> io::Result<()> {
     std::os::unix::fs::symlink(to, at)
 }
 
-/// Programs are simulated on Linux only, and this is not.
+/// Never used, because programs are simulated on Linux only.
 #[cfg(not(unix))]
 fn link(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())

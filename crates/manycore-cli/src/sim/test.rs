@@ -1,8 +1,8 @@
 //! `manycore sim test`: `cargo test`, instrumented, in virtual time.
 //!
-//! Each test program is simulated as a whole, its harness too. Tests that use
-//! `manycore_sim::assert_conflict_free!` need it; others run as they do anywhere, but on virtual
-//! cores and always in the same order.
+//! Each test program is simulated as a whole, including its harness. Tests that use
+//! `manycore_sim::assert_conflict_free!` need this. Other tests run as usual, but on virtual cores
+//! and always in the same order.
 
 use std::path::PathBuf;
 
@@ -29,12 +29,12 @@ pub(crate) fn run(args: &SimArgs, machine: &Machine, arguments: &[String]) -> Re
     let profile = profile(arguments);
     let mut cargo = tools.instrumenting_cargo(&library, standard.sysroot(), profile, &own);
     if !args.plain_c {
-        // Without, C code is counted where it runs.
+        // If this fails, the runtime counts C code where it runs.
         let _ = native::instrument(&mut cargo);
     }
     cargo.args(["test", "--target", toolchain::TARGET]).arg("--target-dir").arg(&folder);
     cargo.args(arguments);
-    // cargo and the compiler are not instrumented, so they hand the variable on to the tests.
+    // cargo and the compiler are not instrumented, so they pass the variable on to the tests.
     let cannot = |error: std::io::Error| Failure::run(format_args!("cannot run cargo: {error}"));
     let map = tempfile::tempdir().map_err(cannot)?;
     write_map(map.path(), machine, cores).map_err(cannot)?;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &SimArgs, machine: &Machine, arguments: &[String]) -> Re
     Err(Failure::run("the tests failed, see above"))
 }
 
-/// The profile that the arguments of cargo test name.
+/// Returns the profile that the arguments of cargo test name.
 fn profile(arguments: &[String]) -> Option<&str> {
     let mut own = arguments.iter().map(String::as_str).take_while(|argument| *argument != "--");
     while let Some(argument) = own.next() {

@@ -1,5 +1,5 @@
-//! A run's waits as a recording of `manycore-trace`, in virtual time: so that a viewer shows what
-//! each virtual thread waited for, and on which core.
+//! A run's waits as a recording of `manycore-trace`, in virtual time. A viewer then shows what each
+//! virtual thread waited for, and on which core.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -9,19 +9,20 @@ use manycore_trace::{Class, Kind, Lane, Trace, TraceWriter, Value, convert};
 use super::outcome::{Run, Wait};
 use crate::failure::Failure;
 
-/// How many waits of a run are kept.
+/// The most waits of a run that are kept.
 pub(crate) const WAITS: u32 = 1 << 20;
-/// The count of the others in a run's result.
+/// The name of the count of other waits in a run's result.
 pub(crate) const LEFT_OUT: &str = "waits-left-out";
 
-/// Waits for other threads, and for a time.
+/// Waits for other threads, and sleeps.
 const THREADS: Class = Class::new(1, "threads");
 /// Waits for cache lines.
 const LINES: Class = Class::new(2, "lines");
 /// Waits for files and for child processes.
 const FILES: Class = Class::new(3, "files");
 
-/// What a file of that name holds of a recording: Perfetto's form, if it ends as Perfetto's do.
+/// Returns the recording in the format for this file name: Perfetto's format, if the name ends in
+/// `.pftrace`.
 pub(crate) fn file(path: &Path, recording: Vec<u8>) -> Result<Vec<u8>, Failure> {
     let ending = path.extension().unwrap_or_default();
     if ending != "pftrace" && ending != "perfetto-trace" {
@@ -34,14 +35,14 @@ pub(crate) fn file(path: &Path, recording: Vec<u8>) -> Result<Vec<u8>, Failure> 
     Ok(text)
 }
 
-/// The recording's bytes: a thread of the recording for each virtual thread, and a span for each
+/// Returns the recording's bytes. It has a thread for each virtual thread, and a span for each
 /// wait.
 pub(crate) fn trace(run: &Run, machine: &Machine) -> Vec<u8> {
     let mut writer = TraceWriter::new(u64::from(machine.mhz) * 1_000_000);
     let mut symbols = Symbols::new();
     let mut places: BTreeMap<&[u64], String> = BTreeMap::new();
     let mut lanes: BTreeMap<u64, Lane> = BTreeMap::new();
-    // Of one thread a wait begins when the one before is over.
+    // In a thread, a wait begins when its previous wait is over.
     let mut waits: Vec<&Wait> = run.waits.iter().collect();
     waits.sort_by_key(|wait| (wait.thread, wait.begin, wait.end));
     for wait in waits {

@@ -1,7 +1,7 @@
-//! Whether this compiler can instrument, and the flags that make it.
+//! Checks whether this compiler can instrument, and has the flags for it.
 //!
-//! LLVM's names of passes and options are no stable interface, so nothing is taken for granted: a
-//! few lines are compiled with the flags, and the object must call what we expect to be called.
+//! LLVM's names of passes and options are not a stable interface. So this module compiles a few
+//! lines with the flags, and checks that the object makes the expected calls.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,16 +10,16 @@ use std::{
 
 use crate::failure::Failure;
 
-/// The one target there is a runtime for.
+/// The only target that has a runtime.
 pub(crate) const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// LLVM's passes that put the callbacks in, as in [`FLAGS`].
+/// LLVM's passes that insert the callbacks, as in [`FLAGS`].
 pub(super) const PASSES: &str = "forceattrs,sancov-module,tsan-module,function(tsan)";
 
-/// What makes LLVM's ThreadSanitizer pass run, with calls at the beginning of each block.
+/// The flags for LLVM's ThreadSanitizer pass, with calls at the beginning of each block.
 ///
-/// `forceattrs` marks every function, also at optimization level 0; `prune-blocks=0` keeps blocks
-/// that LLVM thinks follow from others, because each has its own cost.
+/// `forceattrs` marks every function, also at optimization level 0. `prune-blocks=0` also keeps the
+/// calls of blocks that always run with another block, because each block has its own cost.
 pub(super) const FLAGS: &[&str] = &[
     "-Cpasses=forceattrs,sancov-module,tsan-module,tsan",
     "-Cllvm-args=-force-attribute=sanitize_thread",
@@ -28,14 +28,14 @@ pub(super) const FLAGS: &[&str] = &[
     "-Cllvm-args=-sanitizer-coverage-prune-blocks=0",
 ];
 
-/// A load, a store, an atomic operation and a loop, of which nothing can be optimized away.
+/// A program with a load, a store, an atomic operation and a loop that cannot be optimized away.
 const PROBE: &str = "use std::sync::atomic::{AtomicU64, Ordering};\n\
     #[inline(never)]\n\
     pub fn probe(from: &[u64], to: &mut [u64], word: &AtomicU64) {\n\
         for (a, b) in from.iter().zip(to) { *b = word.fetch_add(*a, Ordering::Relaxed); }\n\
     }\n";
 
-/// What the probe's object must ask for.
+/// The calls that the probe's object must make.
 const CALLS: &[&str] = &[
     "__tsan_read8",
     "__tsan_write8",
@@ -44,13 +44,13 @@ const CALLS: &[&str] = &[
     "__sanitizer_cov_trace_pc",
 ];
 
-/// What the project's own configuration gives the compiler and rustdoc.
+/// The flags of the project's own configuration, for the compiler and for rustdoc.
 pub(crate) struct OwnFlags {
     pub(crate) compiler: Vec<String>,
     pub(crate) rustdoc: Vec<String>,
 }
 
-/// A compiler that has been found able.
+/// A compiler that was found able to instrument.
 pub(crate) struct Tools {
     rustc: String,
     cargo: String,
@@ -124,7 +124,8 @@ impl Tools {
         )))
     }
 
-    /// Cargo, with this compiler, and nothing inherited that would change the flags.
+    /// Returns a command for cargo with this compiler, without inherited variables that would
+    /// change the flags.
     pub(crate) fn cargo(&self) -> Command {
         let mut command = Command::new(&self.cargo);
         command.env("RUSTC", &self.rustc);
@@ -134,7 +135,7 @@ impl Tools {
         command
     }
 
-    /// What the compiler prints when it is asked for something about itself.
+    /// Returns what the compiler prints for these arguments.
     pub(super) fn print(&self, arguments: &[&str]) -> Result<String, String> {
         let output = Command::new(&self.rustc).args(arguments).output();
         let output = output.map_err(|error| format!("cannot run {}: {error}", self.rustc))?;
@@ -144,8 +145,8 @@ impl Tools {
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// Cargo, set up to instrument everything and to link `library`; with the standard library of
-    /// `sysroot`, if there is one.
+    /// Returns a command for cargo that instruments everything and links `library`, with the
+    /// standard library of `sysroot`, if there is one.
     pub(crate) fn instrumenting_cargo(
         &self,
         library: &Path,
@@ -169,7 +170,7 @@ impl Tools {
             }
         }
         for profile in ["RELEASE", "BENCH", "TEST", "DEV"] {
-            // Each pass of link-time optimization would instrument once more.
+            // Link-time optimization would run the passes again, and instrument twice.
             command.env(format!("CARGO_PROFILE_{profile}_LTO"), "off");
             command.env(format!("CARGO_PROFILE_{profile}_DEBUG"), "line-tables-only");
             command.env(format!("CARGO_PROFILE_{profile}_STRIP"), "none");
@@ -178,24 +179,24 @@ impl Tools {
     }
 }
 
-/// The flags that come behind the user's own.
+/// Returns the flags that follow the user's own flags.
 fn flags(library: &Path, sysroot: Option<&Path>) -> Vec<String> {
     let mut flags = Vec::new();
     if let Some(sysroot) = sysroot {
         flags.push(format!("--sysroot={}", sysroot.display()));
     }
-    // What a debug build checks beside the program, over lines that its threads share, is left out.
+    // This leaves out checks of debug builds that use lines which threads share.
     flags.extend(["--cfg".to_owned(), "manycore_sim".to_owned()]);
     flags.extend(FLAGS.iter().map(|flag| (*flag).to_owned()));
     let folder = library.parent().unwrap_or(Path::new(".")).display();
     flags.push(format!("-Lnative={folder}"));
-    // Named by `-l`, the library comes before libc in the order of search for symbols.
+    // With `-l`, the library precedes libc in the search order for symbols.
     flags.push("-ldylib=manycore_sim_rt".to_owned());
     flags.push(format!("-Clink-arg=-Wl,-rpath,{folder}"));
     flags
 }
 
-/// Which of the expected calls an object does not name.
+/// Returns the expected calls that an object does not name.
 pub(super) fn missing(object: &[u8]) -> Vec<&'static str> {
     let names = |name: &&&str| !object.windows(name.len()).any(|window| window == name.as_bytes());
     CALLS.iter().filter(names).copied().collect()
@@ -214,13 +215,13 @@ fn host() -> Result<(), Failure> {
     )))
 }
 
-/// The first line that says something.
+/// Returns the first line that is not empty.
 fn first(text: &str) -> &str {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     lines.next().unwrap_or("no message")
 }
 
-/// Where the builds of `target` go that are for the simulator.
+/// Returns the folder for the simulator's builds below `target`.
 pub(crate) fn folder(target: &Path) -> PathBuf {
     target.join("sim")
 }
