@@ -260,7 +260,7 @@ pub struct SimTestArgs {
 }
 
 impl SimArgs {
-    /// The numbers of cores to run on.
+    /// Returns the numbers of cores to run on.
     pub fn cores(&self) -> Vec<u32> {
         match (&self.cores[..], &self.command) {
             ([], Some(SimCommand::Test(_))) => vec![4],
@@ -285,7 +285,7 @@ pub struct TourArgs {
 }
 
 impl Default for TourArgs {
-    /// The options of a bare `manycore`, which builds nothing.
+    /// Returns the options of a bare `manycore`, which builds nothing.
     fn default() -> Self {
         let budget = Duration::from_secs(15);
         Self { html: "manycore-tour.html".into(), budget, no_virtual: true }

@@ -208,17 +208,17 @@ impl BenchArgs {
         &self.given.threads
     }
 
-    /// The file to write to.
+    /// Returns the file to write to.
     pub fn out(&self) -> Option<&PathBuf> {
         self.given.out.as_ref()
     }
 
-    /// The form of the output.
+    /// Returns the form of the output.
     pub fn format(&self) -> output::Format {
         self.given.format.of_output()
     }
 
-    /// The options of the workload.
+    /// Returns the options of the workload.
     pub fn options(&self) -> Options {
         let (given, defaults) = (&self.given, Options::default());
         let threads =
@@ -245,7 +245,7 @@ impl BenchArgs {
 }
 
 impl Given {
-    /// The options that belong to one workload each.
+    /// Returns the options that belong to one workload each.
     fn own(&self) -> OwnOptions {
         let (read, stall, at_most) = (self.read, self.stall, self.duration);
         let own = OwnOptions::default()

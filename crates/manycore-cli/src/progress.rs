@@ -9,12 +9,12 @@ use manycore_bench::runner::{Case, Group, Runner};
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// A bar with one step for each repeat of each case.
+    /// Returns a bar with one step for each repeat of each case.
     pub fn over_runs<'a>(groups: impl Iterator<Item = &'a Group>, runner: &Runner) -> Self {
         Self::new(groups.map(|group| group.cases.len() * runner.repeats).sum())
     }
 
-    /// A bar with this many steps.
+    /// Returns a bar with this many steps.
     pub fn new(steps: usize) -> Self {
         let target = if stderr().is_terminal() {
             ProgressDrawTarget::stderr()

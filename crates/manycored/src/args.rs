@@ -1,8 +1,8 @@
 //! The command line: memcached's options.
 //!
-//! An option that is unknown, or that this server does not implement, is refused with a sentence;
-//! one that tunes a mechanism that does not exist here is accepted, with a warning that it has no
-//! effect.
+//! An option that is unknown, or that this server does not implement, is refused with a message. If
+//! an option tunes a mechanism that does not exist here, it is accepted with a warning that it has
+//! no effect.
 
 mod extended;
 mod listeners;
@@ -29,7 +29,7 @@ use std::thread::available_parallelism;
 
 /// The port of memcached.
 const PORT: i32 = 11211;
-/// Bytes of the file of `--config`, at most: each line is checked as a command line of its own.
+/// The most bytes of the file of `--config`. Each line is checked as a command line of its own.
 const CONFIG_MAX: u64 = 64 << 10;
 
 /// The licence of the program.
@@ -197,7 +197,7 @@ pub struct Args {
     pub license: bool,
 }
 
-/// What is wrong, without the advice that follows it.
+/// Returns an error's first line, without the advice that follows it.
 fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
@@ -270,10 +270,10 @@ pub struct Plan {
 }
 
 impl Args {
-    /// Reads a command line, whose first word is the program's name, and the file that it names.
+    /// Reads a command line, and the file that it names. The first word is the program's name.
     ///
     /// # Errors
-    /// What is wrong with either, or a request for help.
+    /// What is wrong with the command line or the file, or a request for help.
     pub fn from_command_line(
         words: impl IntoIterator<Item = OsString>,
     ) -> Result<Self, clap::Error> {
@@ -287,7 +287,7 @@ impl Args {
         let bytes = system::file(path, CONFIG_MAX).map_err(|error| failed(&error))?;
         let text = String::from_utf8(bytes).map_err(|error| failed(&error))?;
         let lines = config::lines(&text, &Self::command()).map_err(|error| failed(&error))?;
-        // Each alone, so that the error names its line.
+        // Each line alone, so that an error names its line.
         for line in &lines {
             let alone = words.iter().take(1).cloned().chain(line.words.iter().map(Into::into));
             let checked = Self::try_parse_from(alone).map_err(|error| first_line(&error));
@@ -309,10 +309,10 @@ impl Args {
         self.listen.iter().try_for_each(|text| listeners::read(text, 0, true).map(drop))
     }
 
-    /// The configuration that the options make.
+    /// Returns the configuration that the options describe.
     ///
     /// # Errors
-    /// What is wrong with the options, as a sentence.
+    /// A message that says what is wrong with the options.
     pub fn plan(&self) -> Result<Plan, String> {
         let language = self.language()?;
         let mut warnings = self.warnings()?;
@@ -328,7 +328,7 @@ impl Args {
             warnings.push("-p 0: there is nothing to listen on".into());
         }
         let tls = self.tls(&extended, &listeners, &mut warnings)?;
-        // From the root of all folders: in the background the server's own folder is another.
+        // An absolute path, because in the background the server's working directory is another.
         let memory_file = self.memory_file.as_ref().map(std::path::absolute).transpose();
         let memory_file = memory_file.map_err(|error| format!("-e: {error}"))?;
         let settings = Settings {
@@ -384,7 +384,7 @@ impl Args {
         })
     }
 
-    /// The warnings of options that have no effect here.
+    /// Returns the warnings of options that have no effect here.
     fn warnings(&self) -> Result<Vec<String>, String> {
         let mut warnings = Vec::new();
         if self.slab_factor.is_some_and(|factor| factor.is_nan() || factor <= 1.0) {
@@ -400,7 +400,7 @@ impl Args {
         Ok(warnings)
     }
 
-    /// The recording of `--trace`.
+    /// Returns the recording of `--trace`.
     fn trace(&self) -> Result<Option<(PathBuf, trace::Selection)>, String> {
         let selection = trace::Selection::new(self.trace_classes.iter().map(String::as_str));
         let selection = selection.map_err(|error| format!("--trace-classes {error}"))?;
@@ -409,13 +409,13 @@ impl Args {
         Ok(path.map(|path| (path, selection)))
     }
 
-    /// The arguments of `-o`.
+    /// Returns the arguments of `-o`.
     fn extended(&self, warnings: &mut Vec<String>) -> Result<Extended, String> {
         let buffers = buffers::Options::new(self.memory << 20, self.item);
         Extended::read(&self.extended, buffers, warnings)
     }
 
-    /// The protocol, by `-B` and `-S`.
+    /// Returns the protocol, by `-B` and `-S`.
     fn language(&self) -> Result<Language, String> {
         match (self.protocol.as_deref(), self.sasl) {
             (None | Some("binary"), true) | (Some("binary"), false) => Ok(Language::Binary),
@@ -428,7 +428,7 @@ impl Args {
         }
     }
 
-    /// The TLS configuration.
+    /// Returns the TLS configuration.
     fn tls(
         &self,
         extended: &Extended,
@@ -456,7 +456,7 @@ impl Args {
         Tls::read(files.clone()).map(Some)
     }
 
-    /// The listeners, TCP and UDP.
+    /// Returns the listeners, TCP and UDP.
     fn all_addresses(&self) -> Result<(Vec<Listener>, Vec<SocketAddr>), String> {
         if self.udp != 0 && (self.socket.is_some() || self.auth.is_some() || self.sasl) {
             return Err("-U: datagrams do not tell who sends them; not with -s, -S or -Y".into());
@@ -465,7 +465,7 @@ impl Args {
             0 => Vec::new(),
             port => self.listeners(port, "-U")?.into_iter().map(|found| found.address).collect(),
         };
-        // As in memcached: if only a UDP port is named, TCP has the same one.
+        // As in memcached: if only a UDP port is given, TCP has the same port.
         let port = self.port.unwrap_or(if self.udp == 0 { PORT } else { self.udp });
         let listeners = match port {
             _ if self.socket.is_some() => Vec::new(),
@@ -475,7 +475,7 @@ impl Args {
         Ok((listeners, datagrams))
     }
 
-    /// The addresses of `-l`, with this port unless they have their own.
+    /// Returns the addresses of `-l`, with this port unless they have their own.
     fn listeners(&self, port: i32, option: &str) -> Result<Vec<Listener>, String> {
         let wrong =
             |_| format!("{option} {port}: a port is 1 to 65535, or -1 for any, or 0 for none");

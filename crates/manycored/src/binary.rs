@@ -27,7 +27,7 @@ pub(crate) struct BinarySession {
 }
 
 impl BinarySession {
-    /// A new session.
+    /// Returns a new session.
     pub(crate) fn new(context: &Context<'_>) -> Self {
         let access =
             if context.server.auth.is_some() { Access::Denied } else { Access::Unrestricted };

@@ -100,7 +100,7 @@ impl Budget {
         Self { limit, ..Self::default() }
     }
 
-    /// The limit in bytes; 0 is none.
+    /// Returns the limit in bytes; 0 is none.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit
@@ -182,7 +182,7 @@ impl<'b> Ledger<'b> {
         Self { budget, chunk: share.min(CHUNK_MAX), held: 0, reserved: 0 }
     }
 
-    /// The budget.
+    /// Returns the budget.
     #[must_use]
     pub fn budget(&self) -> &'b Budget {
         self.budget

@@ -51,7 +51,7 @@ impl fmt::Debug for Log {
 }
 
 impl Log {
-    /// A log on another stream.
+    /// Returns a log on another stream.
     #[must_use]
     pub fn to(stream: impl Write + Send + 'static) -> Self {
         let log = Self::default();
@@ -153,8 +153,8 @@ impl Shared {
     }
 }
 
-/// The standard error stream, without the lock of the standard library: a thread that waits for
-/// the stream must not keep others from a last message.
+/// Returns the standard error stream, without the lock of the standard library. A thread that waits
+/// for the stream must not keep other threads from a last message.
 fn standard_error() -> Option<Box<dyn Write + Send>> {
     #[cfg(unix)]
     {

@@ -38,7 +38,7 @@ pub(crate) struct Next {
 }
 
 impl Next {
-    /// So many bytes of which nothing is logged.
+    /// Returns a step of `length` bytes of which nothing is logged.
     pub(crate) fn silent(length: usize) -> Self {
         Self { length, keys: 1, replies: Replies::None }
     }
@@ -46,14 +46,14 @@ impl Next {
 
 /// Appends a line of the log about a client.
 pub(crate) fn line(lines: &mut Vec<u8>, mark: char, client: i32, text: &[u8]) {
-    // session.Y3: escaped, and ended only here.
+    // session.Y3: the text is escaped, and the line ends only here.
     // Writing to a vector does not fail.
     let _ = write!(lines, "{mark}{client} ");
     log::escape(lines, text.strip_suffix(b"\r").unwrap_or(text));
     lines.push(b'\n');
 }
 
-/// Appends the lines for replies of the text protocol: of a value only its key.
+/// Appends the lines for replies of the text protocol. Of a value, only the key is logged.
 pub(crate) fn text_replies(lines: &mut Vec<u8>, client: i32, mut replies: &[u8]) {
     while let Some(end) = memchr(b'\n', replies) {
         let reply = &replies[..end];
@@ -90,7 +90,7 @@ pub(crate) fn packets(lines: &mut Vec<u8>, client: i32, mut replies: &[u8]) {
     }
 }
 
-/// The bytes of a packet's header, in rows of four, in memcached's format.
+/// Appends the bytes of a packet's header in rows of four, in memcached's format.
 pub(crate) fn header_rows(
     lines: &mut Vec<u8>,
     mark: char,

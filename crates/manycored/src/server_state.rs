@@ -178,7 +178,7 @@ impl ServerState {
         self.is_end_graceful.load(Ordering::Relaxed)
     }
 
-    /// The current verbosity.
+    /// Returns the current verbosity.
     #[must_use]
     #[inline]
     pub fn verbosity(&self) -> u8 {

@@ -256,7 +256,7 @@ impl Tls {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The counts so far.
+    /// Returns the counts so far.
     pub(crate) fn counts(&self) -> TlsCounts {
         // ORDER: Relaxed; counts.
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);

@@ -62,7 +62,7 @@ impl Default for Files {
 }
 
 impl Files {
-    /// Whether certificates are requested.
+    /// Returns true if certificates are requested.
     pub(crate) fn asks_clients(&self) -> bool {
         self.verify != Verify::No
     }

@@ -59,7 +59,7 @@ impl Selection {
     }
 }
 
-/// The kinds of events of the store that are recorded.
+/// Returns the kinds of events of the store that are recorded.
 #[must_use]
 pub fn wanted(selection: &Selection) -> u32 {
     [(GETS, TRACED_GETS), (STORES, TRACED_STORES), (DELETES, TRACED_DELETES)]

@@ -1,31 +1,31 @@
-//! What follows `-o`.
+//! The options behind `-o`.
 
 use crate::buffers;
 use crate::tls::Files;
 use std::str::FromStr;
 
-/// What follows `-o`.
+/// The options behind `-o`.
 #[derive(Debug)]
 pub(super) struct Extended {
     pub(super) idle_timeout: u64,
     pub(super) buffers: buffers::Options,
     pub(super) udp_ratio: Option<usize>,
     pub(super) tls: Files,
-    /// Whether expired items are looked for.
+    /// Whether the server sweeps for expired items.
     pub(super) crawls: bool,
     pub(super) tracks_sizes: bool,
     pub(super) has_lru_fields: bool,
-    /// Bytes that wait for a client of `watch`.
+    /// The most bytes that wait for a client of `watch`.
     pub(super) watcher_buffer: usize,
 }
 
-/// What may stand behind the name of an option that has no effect.
+/// The possible values of an option that has no effect.
 enum Value {
     /// Anything, or nothing.
     Any,
     /// A whole number between these.
     Number(u64, u64),
-    /// The same, or nothing.
+    /// A whole number between these, or nothing.
     MaybeNumber(u64, u64),
     /// A number above zero, and up to this.
     Ratio(f64),
@@ -35,10 +35,10 @@ enum Value {
 
 use Value::{Any, MaybeNumber, Number, Ratio, Word};
 
-/// The most that memcached reads where it takes a number of 32 bits.
+/// The largest number that memcached reads as 32 bits.
 const MOST: u64 = u32::MAX as u64;
 
-/// Names that only tune what is done otherwise here, and what they may be set to.
+/// Names that only tune mechanisms which do not exist here, and their possible values.
 const NO_EFFECT: &[(&str, Value)] = &[
     ("hash_algorithm", Word(&["jenkins", "murmur3", "xxh3"])),
     ("hashpower", Number(12, 32)),
@@ -71,7 +71,7 @@ const NO_EFFECT: &[(&str, Value)] = &[
     ("worker_logbuf_size", Number(0, MOST)),
 ];
 
-/// Names that are refused, and what to do instead.
+/// Refused names, and what to do instead.
 const REFUSED: &[(&str, &str)] = &[
     ("no_maxconns_fast", "connections above the limit (-c) are refused at once; leave it out"),
     ("sock_cookie_id", "sockets get no marks; leave it out, and filter by address or port"),
@@ -88,7 +88,7 @@ fn number<T: FromStr>(name: &str, value: Option<&str>) -> Result<T, String> {
 }
 
 impl Value {
-    /// What is wrong with this, if anything is.
+    /// Checks a value. The error says what is wrong with it.
     fn check(&self, name: &str, value: Option<&str>) -> Result<(), String> {
         let shown = value.unwrap_or("");
         match self {
@@ -114,7 +114,7 @@ impl Value {
 }
 
 impl Extended {
-    /// Reads them, and adds to what the user should know.
+    /// Reads the options, and adds warnings for the user.
     pub(super) fn read(
         options: &[String],
         buffers: buffers::Options,
@@ -156,7 +156,7 @@ impl Extended {
                 let why = "expired items are not looked for; it has no other effect";
                 warnings.push(format!("-o no_modern: {why}"));
             }
-            // The suite of memcached's own tests sets it.
+            // memcached's own tests set it.
             "relaxed_privileges" | "no_drop_privileges" => {}
             "drop_privileges" => warnings.push(
                 "-o drop_privileges has no effect: no filter of system calls is installed; have \

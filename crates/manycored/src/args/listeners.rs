@@ -7,25 +7,25 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 /// The longest name of a listener.
 const TAG_MAX: usize = 8;
 
-/// An address to listen on, and what is demanded of its clients.
+/// An address to listen on, and its demands on clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
     /// The address.
     pub address: SocketAddr,
-    /// Whether its connections are encrypted, where `-Z` is given, and what clients show.
+    /// With `-Z`: whether its connections are encrypted, and what clients must show.
     pub demand: Demand,
-    /// The protocol on it; that of `-B` by default.
+    /// The protocol on it. By default it is the protocol of `-B`.
     pub language: Option<Language>,
 }
 
 impl Listener {
-    /// One without anything special about it.
+    /// Makes a listener without special demands.
     #[must_use]
     pub fn plain(address: SocketAddr) -> Self {
         Self { address, demand: Demand::AsConfigured, language: None }
     }
 
-    /// What is demanded of its clients, if that differs from other listeners.
+    /// Returns true if it requires a certificate of its clients.
     pub(super) fn demands_certificate(&self) -> bool {
         self.demand == Demand::Certificate
     }
@@ -75,7 +75,8 @@ pub(super) fn read(text: &str, port: u16, has_tls: bool) -> Result<Vec<Listener>
     Ok(found.into_iter().map(|address| Listener { address, demand, language }).collect())
 }
 
-/// What stands between brackets, or underscores, behind this word, and what follows the colon.
+/// Returns the text between brackets or underscores behind this word, and the text behind the
+/// colon.
 fn named<'t>(word: &str, rest: &'t str, text: &str) -> Result<Option<(&'t str, &'t str)>, String> {
     let Some(more) = rest.strip_prefix(word) else { return Ok(None) };
     let end = match more.as_bytes().first() {
@@ -90,7 +91,7 @@ fn named<'t>(word: &str, rest: &'t str, text: &str) -> Result<Option<(&'t str, &
     }
 }
 
-/// An address, a name, or one of these with a port; all of this machine's for `*`.
+/// Resolves an address or a name, with or without a port. `*` is all addresses of this machine.
 fn resolve(text: &str, port: u16) -> Option<Vec<SocketAddr>> {
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     let every = |port| {

@@ -1,4 +1,4 @@
-//! Command lines, and what they come to.
+//! Tests of command lines and their configurations.
 
 use super::*;
 use std::fs;

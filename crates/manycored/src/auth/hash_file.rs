@@ -192,7 +192,7 @@ mod tests {
 
     type Pair = (Vec<u8>, Vec<u8>);
 
-    /// All pairs.
+    /// Returns all pairs.
     fn all_pairs(bytes: &[u8]) -> Result<Vec<Pair>, &'static str> {
         let mut all = Vec::new();
         super::pairs(bytes, |key, value| all.push((key, value))).map(|()| all)
@@ -271,7 +271,7 @@ mod tests {
         assert!((0..SMALL.len()).all(|length| !refused(&SMALL[..length]).is_empty()));
     }
 
-    /// Whether the file has these bytes, at least in parts of a page.
+    /// Returns true if the file has these bytes, at least in parts of a page.
     fn has(file: &[u8], bytes: &[u8]) -> bool {
         bytes.len() > 400 || bytes.is_empty() || memchr::memmem::find(file, bytes).is_some()
     }

@@ -106,7 +106,7 @@ impl Source {
         (!is_fresh).then_some(Stamp(changed, found.len()))
     }
 
-    /// The users.
+    /// Returns the users.
     pub(super) fn read(&self) -> Result<Vec<User>, String> {
         self.users().map_err(|error| format!("{self}: {error}"))
     }
@@ -115,7 +115,7 @@ impl Source {
         self.users_of(&bytes_of(self.path())?)
     }
 
-    /// The users of a file with these bytes.
+    /// Returns the users of a file with these bytes.
     pub(super) fn users_of(&self, bytes: &[u8]) -> Result<Vec<User>, String> {
         match self {
             Self::Option(_) => {

@@ -60,7 +60,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// The text of the error reply.
+    /// Returns the text of the error reply.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -292,12 +292,12 @@ impl Command {
         }
     }
 
-    /// Whether the command is allowed without authentication.
+    /// Returns true if the command is allowed without authentication.
     fn is_for_all(self) -> bool {
         matches!(self, Self::Mechanisms | Self::Auth | Self::AuthStep | Self::Version)
     }
 
-    /// The request of a command that has no value.
+    /// Returns the request of a command that has no value.
     fn plain<'a>(self, extras: &[u8], key: &'a [u8]) -> Request<'a> {
         let time = || extras.first_chunk().map_or(0, |time| u32::from_be_bytes(*time));
         let look = |touch, key, value| Look { touch, key, value };

@@ -63,7 +63,7 @@ pub struct Named<'a> {
 pub type KeyRoom = [u8; KEY_MAX];
 
 impl<'a> Named<'a> {
-    /// A key that is sent as it is.
+    /// Returns a key that is sent as it is.
     #[must_use]
     pub fn plain(sent: &'a [u8]) -> Self {
         Self { sent, is_binary: false }

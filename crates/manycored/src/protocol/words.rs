@@ -7,18 +7,18 @@ pub struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// The words of this line.
+    /// Returns the words of this line.
     #[must_use]
     pub fn new(rest: &'a [u8]) -> Self {
         Self { rest }
     }
 
-    /// The rest of the line.
+    /// Returns the rest of the line.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// The number of words left.
+    /// Returns the number of words left.
     pub(super) fn left(self) -> usize {
         self.count()
     }

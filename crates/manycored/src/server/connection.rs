@@ -237,7 +237,7 @@ impl Connection {
         }
     }
 
-    /// Whether its client has subscribed to events (`watch`).
+    /// Returns true if its client has subscribed to events (`watch`).
     pub(super) fn is_watching(&self) -> bool {
         self.session.is_watching()
     }

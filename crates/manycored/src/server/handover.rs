@@ -32,7 +32,7 @@ impl Inbox {
         Ok(Self { wake, connections: AtomicUsize::new(0), waiting })
     }
 
-    /// The eventfd that the worker's epoll watches.
+    /// Returns the eventfd that the worker's epoll watches.
     pub(super) fn wake(&self) -> &OwnedFd {
         &self.wake
     }
@@ -43,7 +43,7 @@ impl Inbox {
         let _ = write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// The number of the worker's connections.
+    /// Returns the number of the worker's connections.
     pub(super) fn connections(&self) -> usize {
         // ORDER: Relaxed; a count.
         self.connections.load(Ordering::Relaxed)

@@ -15,7 +15,7 @@ const FIRST: i32 = 3;
 /// The most sockets that the server takes.
 const MOST: i32 = 64;
 
-/// The number of inherited sockets, from the values of the two variables.
+/// Returns the number of inherited sockets, from the values of the two variables.
 fn count(pid: Option<&str>, fds: Option<&str>, own: u32) -> i32 {
     if pid.and_then(|pid| pid.parse().ok()) != Some(own) {
         return 0;
@@ -23,7 +23,7 @@ fn count(pid: Option<&str>, fds: Option<&str>, own: u32) -> i32 {
     fds.and_then(|fds| fds.parse().ok()).map_or(0, |fds: i32| fds.clamp(0, MOST))
 }
 
-/// The number of inherited sockets.
+/// Returns the number of inherited sockets.
 fn given() -> i32 {
     let variable = |name| std::env::var(name).ok();
     let (pid, fds) = (variable("LISTEN_PID"), variable("LISTEN_FDS"));

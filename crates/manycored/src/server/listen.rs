@@ -78,7 +78,7 @@ pub(super) struct Queues {
 }
 
 impl Queue {
-    /// A queue with the default settings, shared by all workers.
+    /// Returns a queue with the default settings, shared by all workers.
     pub(super) fn shared(socket: Arc<OwnedFd>, is_tcp: bool) -> Self {
         Self {
             socket,
@@ -92,7 +92,7 @@ impl Queue {
 }
 
 impl Queues {
-    /// The queues of one worker.
+    /// Returns the queues of one worker.
     pub(super) fn take(&mut self, worker: usize) -> Vec<Queue> {
         std::mem::take(&mut self.workers[worker])
     }
@@ -162,7 +162,7 @@ pub(super) fn queues(plan: &Plan, shares: bool) -> Result<Queues, Failure> {
     Ok(Queues { workers, port, path, bound })
 }
 
-/// The queues of inherited sockets.
+/// Returns the queues of inherited sockets.
 fn shared(given: Vec<OwnedFd>, mut workers: Vec<Vec<Queue>>) -> Result<Queues, Failure> {
     let mut port = None;
     for socket in given {

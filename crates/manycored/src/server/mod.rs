@@ -80,7 +80,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The exit code, as in memcached.
+    /// Returns the exit code, as in memcached.
     #[must_use]
     pub fn code(&self) -> u8 {
         match self {

@@ -62,7 +62,7 @@ const IN_PARTS: &[u8] = b"SERVER_ERROR multi-packet request not supported\r\n";
 /// The reply to a request whose reply would be too long (server.U2).
 const TOO_LONG: &[u8] = b"SERVER_ERROR reply too long for a datagram of this length\r\n";
 
-/// Each worker's sockets, and the first one's port.
+/// Opens each worker's sockets. Also returns the port of the first socket.
 pub(super) fn sockets(plan: &Plan) -> Result<(Vec<Vec<OwnedFd>>, u16), Failure> {
     let mut workers: Vec<Vec<OwnedFd>> = (0..plan.settings.threads).map(|_| Vec::new()).collect();
     let mut port = 0;
@@ -171,7 +171,7 @@ fn sent_for(reply: usize) -> usize {
     reply + reply.div_ceil(DATAGRAM - HEADER) * HEADER
 }
 
-/// The error reply to a request whose reply would be too long, in its protocol.
+/// Returns the error reply to a request whose reply would be too long, in its protocol.
 fn too_long(request: &[u8]) -> Vec<u8> {
     match request.first_chunk::<16>() {
         Some([binary::MAGIC, opcode, _, _, _, _, _, _, _, _, _, _, opaque @ ..]) => {

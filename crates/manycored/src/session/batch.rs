@@ -46,7 +46,7 @@ impl Batch {
         Self { pending: Vec::with_capacity(2 * KEYS_MAX) }
     }
 
-    /// Whether no request is pending.
+    /// Returns true if no request is pending.
     pub(super) fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
@@ -143,7 +143,7 @@ impl Pending {
         Some(Self { from: offset(key)?, length: key.len() as u8, kind, before, used })
     }
 
-    /// The parser's state and the bytes consumed before this request.
+    /// Returns the parser's state and the bytes consumed before this request.
     pub(super) fn start(self) -> (Parser, usize) {
         (self.before, self.used as usize)
     }

@@ -80,7 +80,7 @@ pub(super) fn set(
     reply_text(handle.set(turn, &NewItem { flags, deadline, ..NewItem::new(key, data) }))
 }
 
-/// The reply to a storage command.
+/// Returns the reply to a storage command.
 #[inline]
 fn reply_text(outcome: Outcome) -> &'static [u8] {
     match outcome {

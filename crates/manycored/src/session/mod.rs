@@ -59,7 +59,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A new session.
+    /// Returns a new session.
     #[must_use]
     pub fn new(item_max: usize) -> Self {
         let (protocol, parser) = (Protocol::Unknown, Parser::new(item_max));
@@ -87,7 +87,7 @@ impl Session {
         Self { client, ..self }
     }
 
-    /// Whether it ends because of an error in the client's input.
+    /// Returns true if it ends because of an error in the client's input.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.has_failed

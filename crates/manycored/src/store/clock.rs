@@ -51,7 +51,7 @@ impl Clock {
         Self { start, begin, now, moved: zero(), paused: zero() }
     }
 
-    /// The exact time.
+    /// Returns the exact time.
     pub(super) fn exact(&self) -> u64 {
         let now = self.start.elapsed().as_nanos() as u64 + self.begin;
         if !cfg!(debug_assertions) {
@@ -117,7 +117,7 @@ impl Clock {
         (self.now() / 1_000_000_000) as u32
     }
 
-    /// The time since the store was created.
+    /// Returns the time since the store was created.
     pub fn uptime(&self) -> Duration {
         self.start.elapsed()
     }
@@ -152,7 +152,7 @@ impl Clock {
         (deadline != 0).then(|| Duration::from_nanos(end.saturating_sub(self.now())))
     }
 
-    /// Whether a deadline has passed.
+    /// Returns true if a deadline has passed.
     #[inline]
     pub(crate) fn is_over(&self, deadline: u32) -> bool {
         deadline != 0 && u64::from(deadline) * EIGHTH <= self.now()

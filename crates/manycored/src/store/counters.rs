@@ -19,7 +19,7 @@ macro_rules! counters {
         }
 
         impl Totals {
-            /// The sum of all workers' counts.
+            /// Returns the sum of all workers' counts.
             pub fn sum(all: &[Counters]) -> Self {
                 let mut totals = Self::default();
                 for counters in all {
@@ -28,7 +28,7 @@ macro_rules! counters {
                 totals
             }
 
-            /// The names and values of the counts.
+            /// Returns the names and values of the counts.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name)),*].into_iter()
             }
@@ -80,7 +80,7 @@ impl Count {
         self.add(1);
     }
 
-    /// The current value.
+    /// Returns the current value.
     pub fn get(&self) -> u64 {
         // ORDER: Relaxed; a count.
         self.0.load(Ordering::Relaxed)

@@ -144,7 +144,7 @@ impl Departures {
         self.before.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The counts since the last reset.
+    /// Returns the counts since the last reset.
     pub(super) fn counts(&self) -> DepartureCounts {
         let (all, before) = (self.all(), *self.before());
         DepartureCounts {

@@ -164,13 +164,13 @@ impl Events {
         self.refresh(&watchers);
     }
 
-    /// Whether the counts by prefix are enabled.
+    /// Returns true if the counts by prefix are enabled.
     pub fn has_detail(&self) -> bool {
         // ORDER: Relaxed; a hint.
         self.has_detail.load(Ordering::Relaxed)
     }
 
-    /// The delimiter that ends a prefix.
+    /// Returns the delimiter that ends a prefix.
     pub fn delimiter(&self) -> u8 {
         self.delimiter
     }
@@ -214,7 +214,7 @@ impl Events {
         locked(&self.details).clear();
     }
 
-    /// The statistics of the watchers.
+    /// Returns the statistics of the watchers.
     pub fn counts(&self) -> EventCounts {
         // ORDER: Relaxed; counts.
         let (sent, dropped) = (&self.sent, &self.dropped);

@@ -51,7 +51,7 @@ impl<'s> Handle<'s> {
         Self { store, counters, worker, last: 0, stored: 0, client: 0, pinned }
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &'s Store {
         self.store
     }
@@ -540,7 +540,7 @@ impl<'s> Handle<'s> {
     }
 }
 
-/// A string of `count` spaces.
+/// Returns a string of `count` spaces.
 fn spaces(count: usize) -> Cow<'static, [u8]> {
     const FEW: &[u8] = &[b' '; 20];
     FEW.get(..count).map_or_else(|| vec![b' '; count].into(), Cow::from)

@@ -179,7 +179,7 @@ impl<'a> NewItem<'a> {
         self.key.len() + self.value_len()
     }
 
-    /// The length of its value.
+    /// Returns the length of its value.
     pub(super) fn value_len(&self) -> usize {
         self.value[0].len() + self.value[1].len()
     }
@@ -349,7 +349,7 @@ impl Item {
         self.key_from() + usize::from(self.key_len)
     }
 
-    /// The length of its value in bytes.
+    /// Returns the length of its value in bytes.
     #[inline]
     pub fn value_len(&self) -> usize {
         let before = self.before_value();
@@ -451,7 +451,7 @@ impl Item {
         self.marks.fetch_or(from.marks() & CHANGING, Ordering::Relaxed);
     }
 
-    /// The client's own number.
+    /// Returns the client's flags.
     #[inline]
     pub fn flags(&self) -> u32 {
         if !self.has(HAS_FLAGS) {
@@ -461,7 +461,7 @@ impl Item {
         self.front()[from..].first_chunk().map_or(0, |flags| u32::from_le_bytes(*flags))
     }
 
-    /// The stamp of its creation.
+    /// Returns the stamp of its creation.
     pub fn stamp(&self) -> u64 {
         self.stamp
     }
@@ -496,22 +496,22 @@ impl Item {
         self.deadline.store(deadline, Ordering::Relaxed);
     }
 
-    /// Whether its key was sent in base64.
+    /// Returns true if its key was sent in base64.
     pub fn is_binary(&self) -> bool {
         self.has(BINARY)
     }
 
-    /// Whether it is stale.
+    /// Returns true if it is stale.
     pub fn is_stale(&self) -> bool {
         self.has(STALE)
     }
 
-    /// Whether a client was told to recache it.
+    /// Returns true if a client was told to recache it.
     pub fn is_sent(&self) -> bool {
         self.has(TOKEN_SENT)
     }
 
-    /// Whether it was fetched before.
+    /// Returns true if it was fetched before.
     pub fn was_fetched(&self) -> bool {
         self.has(FETCHED)
     }

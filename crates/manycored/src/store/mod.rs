@@ -226,7 +226,7 @@ impl Store {
         Handle::new(self, &self.counters[worker], worker)
     }
 
-    /// The limits that it was created with.
+    /// Returns the limits that it was created with.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -236,7 +236,7 @@ impl Store {
         &self.clock
     }
 
-    /// The sum of the workers' counts.
+    /// Returns the sum of the workers' counts.
     pub fn totals(&self) -> Totals {
         Totals::sum(&self.counters)
     }
@@ -248,12 +248,12 @@ impl Store {
         self.events.reset_details();
     }
 
-    /// The counts of items that were evicted or expired.
+    /// Returns the counts of items that were evicted or expired.
     pub fn departures(&self) -> DepartureCounts {
         self.departures.counts()
     }
 
-    /// The events of single requests.
+    /// Returns the events of single requests.
     pub fn events(&self) -> &Arc<Events> {
         &self.events
     }
@@ -274,7 +274,7 @@ impl Store {
         })
     }
 
-    /// The number of items, including dead ones that no sweep has removed yet.
+    /// Returns the number of items, including dead items that no sweep has removed yet.
     pub fn len(&self) -> usize {
         self.cache.len()
     }
@@ -295,13 +295,13 @@ impl Store {
         self.cache.weight()
     }
 
-    /// The current limit of memory.
+    /// Returns the current limit of memory.
     pub fn memory(&self) -> u64 {
         // ORDER: Relaxed; a limit.
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// The cache's own statistics: evictions and the like.
+    /// Returns the cache's own statistics: evictions and the like.
     pub fn cache_stats(&self) -> manycore_cache::Stats {
         self.cache.stats()
     }
@@ -482,7 +482,7 @@ impl Store {
         self.is_sweeping.store(false, Ordering::Relaxed);
     }
 
-    /// Whether expired items are searched for periodically.
+    /// Returns true if expired items are searched for periodically.
     pub fn crawls(&self) -> bool {
         // ORDER: Relaxed; a hint.
         self.crawls.load(Ordering::Relaxed)
@@ -500,13 +500,13 @@ impl Store {
         self.crawl_wanted.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a client has requested a search for expired items.
+    /// Returns true if a client has requested a search for expired items.
     pub fn is_crawl_wanted(&self) -> bool {
         // ORDER: Relaxed; a hint.
         self.crawl_wanted.load(Ordering::Relaxed)
     }
 
-    /// The statistics of the searches for expired items.
+    /// Returns the statistics of the searches for expired items.
     pub fn sweeps(&self) -> Sweeps {
         // ORDER: Relaxed; statistics.
         Sweeps {

@@ -38,7 +38,7 @@ impl Store {
         Beginning { clock: moment_above(self.clock.all_so_far()), flush_at, entries }
     }
 
-    /// The approximate capacity of the table, in items.
+    /// Returns the approximate capacity of the table, in items.
     pub fn table_room(&self) -> u64 {
         self.table_bytes() / ROOM
     }

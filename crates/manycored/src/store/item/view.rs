@@ -16,7 +16,7 @@ pub struct View<'i> {
 }
 
 impl View<'_> {
-    /// Whether its value has a tail.
+    /// Returns true if its value has a tail.
     #[inline]
     pub fn has_tail(&self) -> bool {
         self.item.is_some()

@@ -332,7 +332,7 @@ impl Regions {
         }
     }
 
-    /// The number of regions.
+    /// Returns the number of regions.
     pub(super) fn count(&self) -> usize {
         self.all.len()
     }
@@ -392,7 +392,7 @@ fn want_huge_page(memory: NonNull<u8>, is_wanted: bool) {
 mod tests {
     use super::*;
 
-    /// Whether the system may use huge pages at this address.
+    /// Returns true if the system may use huge pages at this address.
     fn may_have_huge_pages(memory: NonNull<u8>) -> bool {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut is_there = false;

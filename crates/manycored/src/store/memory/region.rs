@@ -188,7 +188,7 @@ impl Handle {
             .sum()
     }
 
-    /// The address of a unit.
+    /// Returns the address of a unit.
     #[inline(always)]
     pub(super) fn unit(self, number: usize, bytes: usize) -> *mut u8 {
         debug_assert!(
