@@ -46,7 +46,8 @@ pub const LICENSE: &str = concat!(
 #[derive(Debug, Parser)]
 #[command(name = "manycored", version, disable_version_flag = true, args_override_self = true)]
 pub struct Args {
-    /// TCP port to listen on; 0 is none, -1 lets the system choose [default: 11211, or that of -U]
+    /// TCP port to listen on; 0 is none, -1 lets the system choose [default: 11211, or the port of
+    /// -U]
     #[arg(short = 'p', long = "port", value_name = "NUM", allow_negative_numbers = true)]
     port: Option<i32>,
     /// Addresses to listen on: names or numbers, each with :PORT if it has its own. Prefixes of an
@@ -72,7 +73,7 @@ pub struct Args {
     /// Run in the background
     #[arg(short = 'd', long = "daemon")]
     pub daemon: bool,
-    /// User to run as when started as root, where it is required
+    /// User to run as; required when started as root
     #[arg(short = 'u', long = "user", value_name = "NAME")]
     pub user: Option<String>,
     /// Memory for items, in megabytes
@@ -140,7 +141,7 @@ pub struct Args {
     /// restore them at the next start, which removes it; best on a tmpfs with room for all of -m
     #[arg(short = 'e', long = "memory-file", value_name = "FILE")]
     memory_file: Option<PathBuf>,
-    /// Warn if the system does not allow huge pages; where it does, they are always used
+    /// Warn if the system does not allow huge pages; if it does, the server always uses them
     #[arg(short = 'L', long = "enable-largepages")]
     pub large_pages: bool,
     /// No effect: connections stay with the worker that accepted them

@@ -1,9 +1,9 @@
-complete -c manycored -s p -l port -d 'TCP port to listen on; 0 is none, -1 lets the system choose [default: 11211, or that of -U]' -r
+complete -c manycored -s p -l port -d 'TCP port to listen on; 0 is none, -1 lets the system choose [default: 11211, or the port of -U]' -r
 complete -c manycored -s l -l listen -d 'Addresses to listen on: names or numbers, each with :PORT if it has its own. Prefixes of an address, in this order and each with a colon: with -Z, notls, btls (no client certificate) or mtls (a client certificate is required); proto[ascii], proto[binary] or proto[negotiating]; and tag[NAME]' -r
 complete -c manycored -s s -l unix-socket -d 'Unix socket to listen on, instead of the network' -r -F
 complete -c manycored -s a -l unix-mask -d 'Access mode of the Unix socket, octal' -r
 complete -c manycored -s U -l udp-port -d 'UDP port to listen on, at the same addresses; 0 is none, -1 lets the system choose' -r
-complete -c manycored -s u -l user -d 'User to run as when started as root, where it is required' -r
+complete -c manycored -s u -l user -d 'User to run as; required when started as root' -r
 complete -c manycored -s m -l memory-limit -d 'Memory for items, in megabytes' -r
 complete -c manycored -s c -l conn-limit -d 'Most concurrent connections; if the limit of open files can\'t be raised for them, as many as fit, with a warning' -r
 complete -c manycored -s P -l pidfile -d 'Write the process id to this file' -r -F
@@ -34,7 +34,7 @@ complete -c manycored -s X -l disable-dumping -d 'Refuse "stats cachedump", "sta
 complete -c manycored -s W -l disable-watch -d 'Refuse "watch"'
 complete -c manycored -s C -l disable-cas -d 'Keep no versions of items: "gets" returns 0, and "cas" compares with 0'
 complete -c manycored -s r -l enable-coredumps -d 'Raise the limit of core files to its maximum'
-complete -c manycored -s L -l enable-largepages -d 'Warn if the system does not allow huge pages; where it does, they are always used'
+complete -c manycored -s L -l enable-largepages -d 'Warn if the system does not allow huge pages; if it does, the server always uses them'
 complete -c manycored -s Z -l enable-ssl -d 'TLS on TCP; needs -o ssl_chain_cert=FILE,ssl_key=FILE, which SIGHUP or the command \'refresh_certs\' reloads'
 complete -c manycored -s V -l version -d 'Print the version'
 complete -c manycored -s i -l license -d 'Print the license'
