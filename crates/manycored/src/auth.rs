@@ -248,7 +248,7 @@ mod tests {
             assert!(auth.knows(b"user3@example.org", b"pass3"));
             std::fs::remove_file(&path).unwrap();
         }
-        // What is there and can't be used is an error at the start, and so is a missing file of -Y.
+        // An unusable file is an error at the start, and so is a missing file of -Y.
         std::fs::write(&path, "damaged").unwrap();
         let damaged = Source::Sasldb(path.clone(), b"host".into());
         assert!(Auth::of_sasl(damaged, &mut Vec::new()).is_err());

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// One turn in so many is timed.
+/// One turn in this many is timed.
 const SAMPLED: u32 = 16;
 /// Buckets. The first ends at [`FIRST`], each further bucket at twice the end of its predecessor.
 const BUCKETS: usize = 20;

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// A stream whose writes are reported, and end when the test lets them.
+    /// A stream that reports its writes. A write ends when the test allows it.
     struct Slow {
         begun: Sender<Vec<u8>>,
         ends: Receiver<()>,

@@ -4,7 +4,7 @@ use crate::protocol::{Words, number};
 use crate::store::Handle;
 use memchr::{memchr, memchr2};
 
-/// Keys whose bucket lines are prefetched before they are looked up one by one.
+/// The most keys in one prefetch of bucket lines. After it, the keys are looked up one by one.
 const KEYS_MAX: usize = 16;
 
 /// Returns the key of a common request that begins at `from`, and the start of the next request.

@@ -283,7 +283,7 @@ impl Tls {
     }
 }
 
-/// The TLS session of one connection: it decrypts what is received, and encrypts what is sent.
+/// The TLS session of a connection. It decrypts received bytes and encrypts replies.
 pub(crate) struct TlsSession {
     connection: Box<ServerConnection>,
     counts: Arc<Counts>,

@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(users.iter().map(|(_, password)| password.len()).sum::<usize>(), 250_000);
     }
 
-    /// A system with these files, and what is found there with these variables.
+    /// Makes a system with these files, and returns what is found there with these variables.
     fn found(files: &[(&str, &str)], vars: &[(&str, &str)]) -> Result<String, String> {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {

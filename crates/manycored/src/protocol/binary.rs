@@ -126,7 +126,7 @@ pub enum Request<'a> {
     Delete(&'a [u8]),
     /// Increments or decrements a number.
     Arith(&'a [u8], Delta),
-    /// Invalidates all items, now or in so many seconds.
+    /// Invalidates all items, now or after this many seconds.
     Flush(u32),
     /// No operation.
     Noop,
@@ -330,7 +330,7 @@ fn delta(arith: Arith, extras: &[u8]) -> Delta {
     Delta { arith, by: long(0), initial: long(8), exptime }
 }
 
-/// A packet whose header, extras and key were received.
+/// A packet. Its header, extras and key were received, and perhaps not its value.
 struct Packet<'a> {
     head: Head,
     extras: &'a [u8],

@@ -12,7 +12,8 @@
 //!   the input, and never reserves memory for it.
 //! - protocol.P3 A request borrows from the input. Its numbers are checked, and its key has 1 to
 //!   250 bytes.
-//! - protocol.P4 The keys of a get are returned one by one, so that the caller can stop in between.
+//! - protocol.P4 The keys of a get are returned one by one, so that the caller can stop after any
+//!   key.
 //! - protocol.P5 If a line is refused, its value is never read as requests. The parser skips the
 //!   value by the length in the line. If the length can't be read, the connection is closed.
 //!
@@ -107,7 +108,7 @@ pub enum Operator {
 /// A request for the server itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admin<'a> {
-    /// Invalidates all items, now or in so many seconds.
+    /// Invalidates all items, now or after this many seconds.
     FlushAll(i64),
     /// Invalidates the keys with this prefix. The flag is true if the client wants no reply.
     FlushPrefix(&'a [u8], bool),

@@ -27,7 +27,7 @@ const READ: usize = 64 << 10;
 /// An incomplete request shorter than this is copied to the worker's buffer before the next read.
 /// If it is longer, the next read appends to the connection's own buffer.
 const MOVED: usize = 16 << 10;
-/// Replies of several slices are batched up to so many bytes, and sent with one call.
+/// Replies of several slices are batched up to this many bytes, and sent with one call.
 const GATHERED: usize = 64 << 10;
 /// Slices of one gathered write: the system refuses more than 1024 (`IOV_MAX`).
 const SLICES: usize = 1024;

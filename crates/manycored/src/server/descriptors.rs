@@ -4,7 +4,7 @@
 //! file, and so are the sockets, the epoll and the eventfd of each worker:
 //!
 //! ```text
-//! limit = what is open at the start + sockets, workers, files + RESERVE + connections
+//! limit = open at the start + sockets, workers, files + RESERVE + connections
 //! ```
 //!
 //! Laws:

@@ -14,9 +14,9 @@
 //!   client's replies cannot be sent, its next requests are not read (backpressure). No client
 //!   waits for all requests of another client: in each round, every ready connection has a slice of
 //!   keys, and the worker fetches new events between rounds.
-//! - server.V3 The memory that one client can make the server hold is bounded: by a request's line
-//!   or value on the way in, and by `session`'s bound on the way out. So is the memory of all
-//!   clients together: [`crate::buffers`].
+//! - server.V3 Memory is bounded for each client: on the way in by a request's line or value, and
+//!   on the way out by `session`'s bound. The memory of all clients together is bounded, too:
+//!   [`crate::buffers`].
 //! - server.V4 At shutdown every request that was received whole is answered.
 
 mod accept;

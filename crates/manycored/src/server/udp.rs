@@ -59,7 +59,7 @@ const TURN: usize = 64;
 const BUFFER: usize = 4 << 20;
 
 const IN_PARTS: &[u8] = b"SERVER_ERROR multi-packet request not supported\r\n";
-/// The reply to a request whose reply would be too long (server.U2).
+/// The reply that replaces a reply which would be too long (server.U2).
 const TOO_LONG: &[u8] = b"SERVER_ERROR reply too long for a datagram of this length\r\n";
 
 /// Opens each worker's sockets. Also returns the port of the first socket.
@@ -171,7 +171,7 @@ fn sent_for(reply: usize) -> usize {
     reply + reply.div_ceil(DATAGRAM - HEADER) * HEADER
 }
 
-/// Returns the error reply to a request whose reply would be too long, in its protocol.
+/// Returns the error that replaces a too long reply, in the protocol of its request.
 fn too_long(request: &[u8]) -> Vec<u8> {
     match request.first_chunk::<16>() {
         Some([binary::MAGIC, opcode, _, _, _, _, _, _, _, _, _, _, opaque @ ..]) => {

@@ -14,7 +14,7 @@ const START: u64 = 1_000_000_000;
 /// How far the cached time must lag before it is written.
 const STEP: u64 = 1_000_000;
 
-/// A clock whose reading costs one load.
+/// A clock. Reading it costs one load.
 #[derive(Debug)]
 pub struct Clock {
     start: Instant,

@@ -66,7 +66,7 @@ struct Slot(Mutex<Leases>);
 pub(super) struct Memory {
     slots: Box<[Slot]>,
     regions: Mutex<Regions>,
-    /// The number of regions above which some are vacated before new ones are made.
+    /// The budget of regions. Above it, regions are vacated before new regions are made.
     budget: AtomicUsize,
     /// Whether there are more regions than the budget.
     is_over: AtomicBool,
@@ -79,7 +79,7 @@ pub struct Usage {
     pub mapped: usize,
     /// Mapped bytes that no item uses.
     pub free: usize,
-    /// Regions whose items were relocated, so far.
+    /// The number of regions that were vacated so far.
     pub vacated: usize,
 }
 

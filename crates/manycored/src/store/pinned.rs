@@ -27,7 +27,7 @@ pub struct Pinned<'s> {
 }
 
 impl<'s> Pinned<'s> {
-    /// Begins a turn whose replies may have pinned values.
+    /// Begins a turn. Its replies may have pinned values.
     pub fn begin(&mut self) {
         debug_assert!(self.values.is_empty(), "store.G1: values of another turn are pinned");
         self.is_on = true;

@@ -12,7 +12,7 @@ const PARTS: u64 = 16;
 const PART_MIN: u64 = 16 << 20;
 /// The most walks over the remaining items in each step.
 const WALKS: usize = 4;
-/// Buckets whose items are taken out together.
+/// The items of this many buckets are taken out together.
 const BUCKETS: usize = 64;
 /// Bytes of table per item of its capacity.
 const ROOM: u64 = 14;
