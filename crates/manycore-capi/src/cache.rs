@@ -100,12 +100,11 @@ unsafe fn bytes<'a>(at: *const c_void, length: usize) -> &'a [u8] {
 unsafe fn copy(bytes: &[u8], to: *mut u8) {
     match bytes.len() {
         0 => {}
-        // SAFETY: at least as many as one end has, and at most as many as both; the caller promises
-        // room for them.
+        // SAFETY: at least 32 bytes and at most 64; the caller promises room for them.
         33..=64 => unsafe { copy_ends::<32>(bytes, to) },
-        // SAFETY: as above.
+        // SAFETY: at least 16 bytes and at most 32; the caller promises room for them.
         17..=32 => unsafe { copy_ends::<16>(bytes, to) },
-        // SAFETY: as above.
+        // SAFETY: at least 8 bytes and at most 16; the caller promises room for them.
         8..=16 => unsafe { copy_ends::<8>(bytes, to) },
         // SAFETY: the caller promises room for as many; a caller's buffer does not overlap the
         // cache.

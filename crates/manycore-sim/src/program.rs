@@ -70,7 +70,7 @@ fn find() -> Option<Runtime> {
 /// Returns true if the caller runs on virtual cores.
 ///
 /// ```
-/// The documentation's tests run on real cores.
+/// // The documentation's tests run on real cores.
 /// assert!(!manycore_sim::is_simulated());
 /// ```
 pub fn is_simulated() -> bool {

@@ -392,7 +392,8 @@ impl Recording {
         busy::quietly(|| {
             let mut state = lock();
             let Some(session) = state.session_of(self.generation) else {
-                std::mem::forget(self.stream.take()); // the parent's: its thread does not exist here
+                // The parent's: its thread does not exist here.
+                std::mem::forget(self.stream.take());
                 return Ok(());
             };
             class::set_mask(Classes::NONE);

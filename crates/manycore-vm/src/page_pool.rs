@@ -173,7 +173,8 @@ impl Builder {
             mapping: (mapped.expose_provenance(), pages + slack),
             runs: Runs::new(self.pages),
             used: (0..pages).map(|_| AtomicBool::new(false)).collect(),
-            keep: self.keep.min(pages), // more pages cannot be idle, and twice as many do not overflow
+            // More pages cannot be idle, and twice as many do not overflow.
+            keep: self.keep.min(pages),
         };
         if self.huge {
             // SAFETY: page_pool.P1 - the pool's own mapping; this advice changes no contents.

@@ -133,7 +133,8 @@ fn end_of_records(words: &[u64]) -> usize {
     while let Some(word) = words.get(at) {
         let (_, length, ..) = parts(*word);
         if length == 0 {
-            return at + usize::from(*word != 0); // the damage is reported when the cursor reaches it
+            // Damage is reported when the cursor reaches it.
+            return at + usize::from(*word != 0);
         }
         at += length;
     }

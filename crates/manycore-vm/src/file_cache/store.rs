@@ -49,7 +49,8 @@ impl PageStore for Store {
         }
         let offset = number * self.file.page_bytes as u64;
         self.file.charge(offset)?;
-        let mut frame = Frame::charged(&self.file); // its drop releases the charge if a later step fails
+        // Its drop releases the charge if a later step fails.
+        let mut frame = Frame::charged(&self.file);
         self.file.read_ahead(*number);
         frame.fill(offset)?;
         Ok(Arc::new(frame))

@@ -105,12 +105,11 @@ fn check_manifest(name: &str, manifest: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns rivals named in the code or the comments of a Rust file outside the benchmarks.
+/// Returns rivals named in the code of a Rust file outside the benchmarks. Comments may name them:
+/// a reader who knows one learns from that what ours is.
 fn check_words(path: &str, source: &str) -> Vec<String> {
-    let lexed = lex(source);
-    [lexed.code, lexed.comments]
+    tokens(&lex(source).code)
         .iter()
-        .flat_map(|text| tokens(text))
         .filter(|token| token.is_word() && is_rival(&token.text))
         .map(|token| format!("{path}:{}: names {}: only {BENCH} may", token.line, token.text))
         .collect()
@@ -235,9 +234,9 @@ fn wrong_dependencies_are_caught() {
 
 #[test]
 fn rivals_in_code_and_comments_are_caught() {
-    let named = check_words("a.rs", "use crossbeam_queue::SegQueue;\n// faster than scc\n");
+    let named = check_words("a.rs", "use crossbeam_queue::SegQueue;\nscc::bag();\n");
     assert_eq!(named.len(), 2, "{named:?}");
-    let harmless = "let success = \"scc\"; // as the succession of accesses\n";
+    let harmless = "let success = \"scc\"; // as in scc\n";
     assert_eq!(check_words("a.rs", harmless), Vec::<String>::new());
 }
 
