@@ -535,6 +535,7 @@ impl<K, V, S> Builder<K, V, S> {
             segments: tables.map(|table| Segment::new(table, kind)).collect(),
             pool: Line(AtomicI64::new(self.capacity as i64)),
             capacity: AtomicI64::new(self.capacity as i64),
+            pinned: AtomicI64::new(0),
             hasher: self.hasher,
             eviction: self.eviction,
             frequency_max: self.eviction.frequency_max(),

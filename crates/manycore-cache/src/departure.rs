@@ -206,11 +206,13 @@ where
             return Some(false);
         }
         debug_assert_eq!(slot.node(), Some(node), "cache.N1: another node is unlinked");
+        let was_pinned = slot.is_pinned();
         locked.clear(slot);
         if cause != Cause::Expired {
             self.flights.note_change(hash, 0);
         }
         drop(locked);
+        self.note_unpinned(was_pinned, weight);
         segment.count_less(1);
         self.give_back(weight);
         self.part_with(&Departed { node, weight, cause }, section);
@@ -255,8 +257,10 @@ where
             let Some(node) = slot.node() else { continue };
             let depart = |cause| Departed { node, weight: self.weight_of(node), cause };
             if let Some(departed) = self.under_lock(|| test(node).map(depart)) {
+                let (was_pinned, weight) = (slot.is_pinned(), departed.weight);
                 gone.all.push(departed);
                 locked.clear(slot);
+                self.note_unpinned(was_pinned, weight);
             }
         }
         drop(locked);

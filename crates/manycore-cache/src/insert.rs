@@ -172,7 +172,7 @@ where
         section: &Section<'_>,
     ) -> Result<(), Fresh<K, V>> {
         let weight = self.weight_of(fresh.address());
-        if weight > self.capacity() as i64 {
+        if weight > self.room() {
             return Err(fresh);
         }
         self.reserve(self.segment(hash), Some(hash), weight, None, section);
@@ -214,19 +214,20 @@ where
         let is_weighed = !STRAIGHT && self.weigher.is_some();
         // Without a weigher as the capacity is at least.
         let weight = if is_weighed { self.weight_of(fresh.address()) } else { 1 };
-        let is_other = || weight > self.capacity() as i64 || self.weight_of(hit.node) != weight;
+        let is_other = || weight > self.room() || self.weight_of(hit.node) != weight;
         if is_weighed && is_other() {
             return Err(fresh);
         }
         let is_over = !STRAIGHT && self.is_timed && self.is_expired_cold(hit.node);
         let Some(locked) = Table::try_lock(bucket) else { return Err(fresh) };
-        if !locked.replace(hit.slot, hit.node, fresh.address()) {
+        let Some(was_pinned) = locked.replace(hit.slot, hit.node, fresh.address()) else {
             return Err(fresh);
-        }
+        };
         self.touch(&hit);
         self.flights.note_change(hash, 0);
         drop(locked);
         fresh.publish();
+        self.note_unpinned(was_pinned, weight);
         let cause = Cause::of_replaced(is_over);
         let old = Departed { node: hit.node, weight, cause };
         self.counts.note(Event::Insertion, section);

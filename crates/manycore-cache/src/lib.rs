@@ -160,6 +160,7 @@ mod locked;
 mod negative;
 mod node;
 mod node_memory;
+mod pinned;
 mod prefetch;
 mod probation;
 mod reentrancy;
@@ -241,6 +242,8 @@ pub struct Cache<K, V, S = RandomState> {
     /// Unreserved capacity; below zero if a thread found none (law cache.G1).
     pool: Line<AtomicI64>,
     capacity: AtomicI64,
+    /// What pinned entries weigh (cache.P2).
+    pinned: AtomicI64,
     hasher: S,
     eviction: Eviction,
     frequency_max: u8,

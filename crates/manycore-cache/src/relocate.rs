@@ -53,8 +53,9 @@ where
                 // until `publish`; `settle` cannot keep the entry longer.
                 let new = unsafe { self.entry(fresh.address()) };
                 self.under_lock(|| settle(entry(), new));
-                let is_replaced = locked.replace(slot, node, fresh.address());
-                debug_assert!(is_replaced, "the lock is held");
+                if locked.replace(slot, node, fresh.address()) == Some(true) {
+                    locked.set_pinned(slot, true);
+                }
                 drop(locked);
                 fresh.publish();
                 // ORDER: Relaxed; counts of capacity order nothing. What it may lack is paid back

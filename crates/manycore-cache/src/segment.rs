@@ -12,7 +12,8 @@
 //! - cache.G2 No thread holds two buckets' locks, except one that replaces a table: it holds all
 //!   locks of that table, and its queue's turn (cache.W3).
 //! - cache.G3 The hands are hints: two evictors at one hand may visit a bucket twice.
-//! - cache.G4 An eviction visits so many buckets at most, and then takes any entry.
+//! - cache.G4 An eviction visits so many buckets at most, and then takes any entry that is not
+//!   pinned.
 //! - cache.G5 The reference byte is the whole state of an entry: zero is probation, and each use
 //!   adds one. A new entry is on probation and has a record in the queue of its segment. It has
 //!   proved itself at once if nothing was evicted yet, if the ghosts know its key from probation,
@@ -299,8 +300,8 @@ impl<K, V> Segment<K, V> {
             let Some(locked) = table.lock(bucket) else {
                 return self.sweep(kept, section, depart);
             };
-            if slot.node() != Some(node) {
-                continue; // it has gone by itself
+            if slot.evictable() != Some(node) {
+                continue; // it has gone by itself, or is pinned
             }
             table.remember(at, slot);
             locked.clear(slot);
@@ -364,7 +365,7 @@ impl<K, V> Segment<K, V> {
     }
 }
 
-/// Unlinks this entry of a locked bucket, unless it has gone, or was used.
+/// Unlinks this entry of a locked bucket, unless it has gone, was used, or is pinned.
 #[inline(always)]
 fn unlink<'t, K, V, H>(
     table: &Table<K, V>,
@@ -374,7 +375,7 @@ fn unlink<'t, K, V, H>(
     most: u8,
 ) -> bool {
     let slot = least.slot;
-    let is_least = slot.node() == Some(least.node) && slot.frequency_now() <= most;
+    let is_least = slot.evictable() == Some(least.node) && slot.frequency_now() <= most;
     if is_least {
         table.remember(index, slot);
         locked.clear(slot);

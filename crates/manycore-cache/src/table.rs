@@ -2,7 +2,8 @@
 //!
 //! Laws:
 //! - cache.T1 A bucket is a line: seven links, a reference byte (the access *frequency*) for each,
-//!   a lock. A link is the node's address below two zeros and 14 bits of its key's hash. A link
+//!   a lock. A link is the node's address below a bit that says whether it is
+//!   pinned, a zero, and 14 bits of its key's hash. A link
 //!   of tag 0 that is not null, in the last place, leads to another bucket of the chain. Chains
 //!   only grow, with their table, and their buckets are the table's spare lines while it has any.
 //! - cache.T2 Links change only under the lock of the chain's first bucket, by one store each: that
@@ -19,7 +20,7 @@ mod bucket;
 pub(crate) use self::bucket::{
     Bucket, FREQUENCY_MAX, Hit, LeastUsed, PROVED, SLOTS, Slot, UNPROVED,
 };
-use self::bucket::{Link, TAG_SHIFT, address_in, tag_in};
+use self::bucket::{Link, PINNED, TAG_SHIFT, address_in, tag_in};
 use crate::Line;
 use crate::bucket_lock::{BucketGuard, Hold, Queue, Turn};
 use crate::chance::Chance;
@@ -88,22 +89,29 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
         self.first.find(hash, |own| !compared.has(own)).is_some()
     }
 
-    /// Puts a node in the place of `old`, of the same key, if that is linked there still. The place
-    /// is one of this chain's.
+    /// Puts a node in the place of `old`, of the same key, if that is linked there still; whether
+    /// `old` was pinned, which the new one is not. The place is one of this chain's.
     #[inline(always)]
     pub(crate) fn replace(
         &self,
         slot: Slot<'t, K, V>,
         old: NonNull<Node<K, V>>,
         node: NonNull<Node<K, V>>,
-    ) -> bool {
+    ) -> Option<bool> {
         let link = slot.bucket.link(slot.at);
         debug_assert!(old != node, "cache.N1: a node replaces itself");
         let is_there = tag_in(link) != 0 && address_in(link) == old.as_ptr();
         if is_there {
             self.set(slot, Self::link_to(node, tag_in(link)));
         }
-        is_there
+        is_there.then_some(link.addr() & PINNED != 0)
+    }
+
+    /// Pins an entry, or unpins it (cache.P1).
+    pub(crate) fn set_pinned(&self, slot: Slot<'t, K, V>, is_pinned: bool) {
+        debug_assert!(slot.node().is_some(), "cache.P1: a free place is pinned");
+        let set = |bits: usize| if is_pinned { bits | PINNED } else { bits & !PINNED };
+        self.set(slot, slot.bucket.link(slot.at).map_addr(set));
     }
 
     /// Unlinks.
@@ -353,6 +361,9 @@ impl<K, V> Table<K, V> {
             let hash = hash_of(unsafe { node.as_ref() });
             let target = self.lock(self.bucket(hash)).expect("no other thread has this table");
             target.add(self, hash, node, slot.frequency_now());
+            if slot.is_pinned() {
+                target.set_pinned(target.slot_of(node).expect("just added"), true);
+            }
         }
         debug_assert_eq!(
             self.buckets().iter().flat_map(Bucket::slots).filter_map(Slot::node).count(),

@@ -285,7 +285,7 @@ where
             if !accept(seen.filter(|_| !is_over)) {
                 return None;
             }
-            if weight > self.capacity.load(Ordering::Relaxed) {
+            if weight > self.room() {
                 let seen = seen.map(|seen| (seen, Cause::of_replaced(is_over)));
                 return Some(self.turn_away(hash, own, weight, seen, section));
             }
@@ -311,10 +311,11 @@ where
                 "cache.G1: a weight of {weight} for {old_weight} is linked, {} reserved",
                 held.capacity
             );
-            self.link(&locked, hash, fresh, target, section);
+            let was_pinned = self.link(&locked, hash, fresh, target, section);
             self.flights.note_change(hash, usize::from(asked == Asked::OfLoad));
             drop(locked);
             let node = own.take().expect("still there").publish();
+            self.note_unpinned(was_pinned, old_weight);
             held.capacity -= weight - old_weight;
             drop(held); // a lighter value gives capacity back
             let cause = Cause::of_replaced(is_over);
@@ -345,7 +346,8 @@ where
         table.bucket(hash).find(hash, is_key).map(|hit| hit.node)
     }
 
-    /// Links the node where `target` found room for it; the caller notes the change.
+    /// Links the node where `target` found room for it; the caller notes the change. Whether it
+    /// is in the place of a pinned one.
     #[inline(always)]
     fn link(
         &self,
@@ -354,17 +356,21 @@ where
         fresh: &Fresh<K, V>,
         target: Target<'_, K, V>,
         section: &Section<'_>,
-    ) {
+    ) -> bool {
         match target {
             Target::Over(slot, seen) => {
-                let is_replaced = locked.replace(slot, seen, fresh.address());
-                debug_assert!(is_replaced, "the lock is held");
+                let was_pinned = locked.replace(slot, seen, fresh.address());
+                debug_assert!(was_pinned.is_some(), "the lock is held");
                 let frequency = slot.frequency_now();
                 if frequency < self.frequency_max {
                     slot.set_frequency(frequency + 1);
                 }
+                was_pinned == Some(true)
             }
-            Target::New => self.link_new(locked, self.segment(hash).table(section), hash, fresh),
+            Target::New => {
+                self.link_new(locked, self.segment(hash).table(section), hash, fresh);
+                false
+            }
         }
     }
 

@@ -20,6 +20,9 @@ const LINKS: u32 = (1 << SLOTS) - 1;
 const NODE_LINES: usize = 3;
 pub(super) const TAG_SHIFT: u32 = 50;
 
+/// A bit of a link: its entry is pinned (cache.P1).
+pub(super) const PINNED: usize = 1 << 48;
+
 /// The reference byte of an entry on probation: it was not used since it came.
 pub(crate) const UNPROVED: u8 = 0;
 /// The lowest one of an entry that has proved itself.
@@ -171,7 +174,7 @@ impl<K, V> Bucket<K, V> {
     }
 
     /// The entry of the chain that was used least, of those with these frequencies, but for
-    /// `kept`; a random one of several in a bucket (cache.G6). Without the lock.
+    /// `kept` and pinned ones; a random one of several in a bucket (cache.G6). Without the lock.
     #[inline(always)]
     pub(crate) fn least_used(
         &self,
@@ -184,7 +187,7 @@ impl<K, V> Bucket<K, V> {
             let mut frequencies = Snapshot::of(bucket).frequencies();
             while let Some((at, frequency)) = frequencies.least(of.clone(), from) {
                 let slot = Slot { bucket, at };
-                if let Some(node) = slot.node().filter(|node| Some(*node) != kept) {
+                if let Some(node) = slot.evictable().filter(|node| Some(*node) != kept) {
                     found = Some(LeastUsed { slot, node, frequency });
                     if frequency == *of.start() {
                         return found;
@@ -262,6 +265,19 @@ impl<K, V> Slot<'_, K, V> {
     pub(crate) fn node(self) -> Option<NonNull<Node<K, V>>> {
         let link = self.bucket.link(self.at);
         if tag_in(link) == 0 { None } else { NonNull::new(address_in(link)) }
+    }
+
+    /// The same, if it is not pinned.
+    #[inline(always)]
+    pub(crate) fn evictable(self) -> Option<NonNull<Node<K, V>>> {
+        let link = self.bucket.link(self.at);
+        let may_go = tag_in(link) != 0 && link.addr() & PINNED == 0;
+        if may_go { NonNull::new(address_in(link)) } else { None }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_pinned(self) -> bool {
+        self.bucket.link(self.at).addr() & PINNED != 0
     }
 
     pub(super) fn tag(self) -> usize {

@@ -241,6 +241,11 @@ fn a_panic_in_any_user_code_of_a_conditional_update_loses_nothing() {
             drop(world.cache.compute(world.key(3), |_| Change::Remove));
             drop(world.cache.compute(world.key(6), |_| Change::Put(world.value(9))));
         });
+        every_fault("pin", nothing, |world| {
+            drop(world.cache.pin(&world.key(5)));
+            (50..60).for_each(|number| world.insert(number, world.value(10)));
+            world.cache.unpin(&world.key(5));
+        });
         every_fault("remove", nothing, |world| drop(world.cache.remove(&world.key(5))));
         every_fault("remove, expired", World::age, |world| drop(world.cache.remove(&world.key(3))));
         every_fault("remove_locked_if", nothing, |world| {

@@ -176,7 +176,7 @@ fn operate(cache: &Cache<Key, Value>, lie: Lie, rng: &mut Rng, aviary: &Arc<Avia
     let key = || Key::new(number, lie, aviary);
     let value = || Value::new(aviary);
     let sought = Number(number, lie);
-    match rng.below(24) {
+    match rng.below(26) {
         0..5 => _ = cache.insert(key(), value()),
         5 => drop(cache.insert_if(key(), value(), |_| whim(2) == 0)),
         6 => drop(cache.insert_locked_if(key(), value(), |_| whim(2) == 0)),
@@ -207,6 +207,8 @@ fn operate(cache: &Cache<Key, Value>, lie: Lie, rng: &mut Rng, aviary: &Arc<Avia
         17 if rng.once_in(20) => cache.purge(),
         18 => _ = (cache.contains_key(&sought), cache.time_left(&sought)),
         19 if rng.once_in(50) => cache.invalidate_all(),
+        22 => drop(cache.pin(&sought)),
+        23 => _ = cache.unpin(&sought),
         20 | 21 => drop(cache.compute(key(), |entry| {
             _ = entry.map(|entry| (entry.key().canary.sing(), entry.value().0.sing()));
             match whim(3) {

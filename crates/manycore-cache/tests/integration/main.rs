@@ -37,6 +37,7 @@ mod in_place;
 mod liars;
 mod loads;
 mod newer;
+mod pins;
 mod reentrancy;
 mod refresh;
 mod relocate;
