@@ -375,6 +375,13 @@ mod loom_tests {
             self.2.with_mut(|value| unsafe { *value += 1 });
             true
         }
+
+        fn try_add(&self) -> bool {
+            let Some(_hold) = self.0.try_lock() else { return false };
+            // SAFETY: held; as above.
+            self.2.with_mut(|value| unsafe { *value += 1 });
+            true
+        }
     }
 
     fn model(preemptions: usize, scenario: impl Fn(&Arc<Shared>) + Send + Sync + 'static) {
@@ -409,6 +416,17 @@ mod loom_tests {
             assert!(shared.add());
             assert!(others.into_iter().all(|other| other.join().unwrap()));
             assert_eq!(value(shared), 3);
+        });
+    }
+
+    #[test]
+    fn loom_latch_excludes_threads_that_only_try() {
+        model(2, |shared| {
+            let other = adder(shared);
+            let has_tried = shared.try_add();
+            assert!(other.join().unwrap());
+            assert_eq!(value(shared), 1 + usize::from(has_tried));
+            assert!(shared.try_add(), "it is free");
         });
     }
 

@@ -14,8 +14,6 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 /// Links in a bucket.
 pub(crate) const SLOTS: usize = 7;
-/// A bit for each.
-const LINKS: u32 = (1 << SLOTS) - 1;
 /// ZeroedLines of a node that are fetched before it is looked at, about.
 const NODE_LINES: usize = 3;
 pub(super) const TAG_SHIFT: u32 = 50;
@@ -336,11 +334,14 @@ impl Frequencies {
 /// A bucket as it was when it was looked at, in two registers.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod snapshot {
-    use super::{Bucket, Frequencies, LINKS, SLOTS, TAG_SHIFT};
+    use super::{Bucket, Frequencies, SLOTS, TAG_SHIFT};
     use core::arch::x86_64::{
         __m128i, _mm_cmpeq_epi16, _mm_cvtsi128_si64, _mm_movemask_epi8, _mm_packs_epi16,
         _mm_packs_epi32, _mm_set1_epi16, _mm_srli_epi32,
     };
+
+    /// A bit for each link.
+    const LINKS: u32 = (1 << SLOTS) - 1;
 
     /// The tags, a word each; and the last one is none.
     pub(super) struct Snapshot<'b, K, V>(__m128i, &'b Bucket<K, V>);
