@@ -30,7 +30,8 @@ where
     /// *The bound*: pinned entries weigh at most half of the capacity together. As long as they are
     /// pinned, an entry that weighs more than they leave is not kept, like one that weighs more
     /// than the capacity. If [`set_capacity`](Self::set_capacity) goes below what is pinned, that
-    /// is the bound until it is unpinned, and what is inserted is not kept.
+    /// is the bound until it is unpinned, and what is inserted is not kept. In a cache
+    /// [within a budget](crate::Builder::build_within), what is pinned is not given back to others.
     ///
     /// *Not for* what must never leave (use [`HashMap`](manycore::collections::HashMap)): a
     /// removal removes it. Cost: a look-up and the bucket's lock. Where many entries of a
