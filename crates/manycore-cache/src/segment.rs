@@ -47,7 +47,7 @@ use crate::key_hash::KeyHash;
 use crate::node::{Fresh, Kind, Node};
 use crate::reentrancy;
 use crate::single_flight::Panics;
-use crate::table::{FREQUENCY_MAX, LeastUsed, Locked, PROVED, Slot, Table, UNPROVED};
+use crate::table::{Bucket, FREQUENCY_MAX, LeastUsed, Locked, PROVED, Slot, Table, UNPROVED};
 use manycore::section::{Section, Weight};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
@@ -210,8 +210,7 @@ impl<K, V> Segment<K, V> {
         if !queue.has_room() {
             return self.sweep(kept, section, &depart);
         }
-        let own =
-            near.map(|near| table.index(near)).filter(|own| !table.buckets()[*own].has_free());
+        let own = near.map(|near| table.bucket(near)).filter(|own| !own.has_free());
         if let Some(own) = own {
             let most = match queue.is_long() {
                 _ if !table.lines().has_spare() => FREQUENCY_MAX,
@@ -225,8 +224,8 @@ impl<K, V> Segment<K, V> {
         }
         while queue.is_long() {
             let Some(record) = queue.pop() else { break };
-            let index = table.index_of(record);
-            let departed = self.evict_used_less(table, index, UNPROVED, kept, &depart);
+            let bucket = table.bucket_of(record);
+            let departed = self.evict_used_less(table, bucket, UNPROVED, kept, &depart);
             if departed.is_some() {
                 return departed;
             }
@@ -240,18 +239,17 @@ impl<K, V> Segment<K, V> {
     fn evict_used_less(
         &self,
         table: &Table<K, V>,
-        index: usize,
+        bucket: &Bucket<K, V>,
         most: u8,
         kept: Option<NonNull<Node<K, V>>>,
         depart: &impl Fn(NonNull<Node<K, V>>) -> Departed<K, V>,
     ) -> Option<Departed<K, V>> {
-        let bucket = &table.buckets()[index];
         let least = bucket.least_used(UNPROVED..=most, kept)?;
         let node = least.node;
         let departed = depart(node);
         match Table::try_lock(bucket) {
-            Some(locked) => unlink(table, index, &locked, &least, most).then_some(departed),
-            None => Self::unlink_in_line(table, index, &least, most).then_some(departed),
+            Some(locked) => unlink(table, bucket, &locked, &least, most).then_some(departed),
+            None => Self::unlink_in_line(table, bucket, &least, most).then_some(departed),
         }
     }
 
@@ -259,12 +257,12 @@ impl<K, V> Segment<K, V> {
     #[cold]
     fn unlink_in_line(
         table: &Table<K, V>,
-        index: usize,
+        bucket: &Bucket<K, V>,
         least: &LeastUsed<'_, K, V>,
         most: u8,
     ) -> bool {
-        let locked = table.lock(&table.buckets()[index]);
-        locked.is_some_and(|locked| unlink(table, index, &locked, least, most))
+        let locked = table.lock(bucket);
+        locked.is_some_and(|locked| unlink(table, bucket, &locked, least, most))
     }
 
     /// Turns the hand until an entry goes: of each bucket that it passes the one that was used
@@ -303,7 +301,7 @@ impl<K, V> Segment<K, V> {
             if slot.evictable() != Some(node) {
                 continue; // it has gone by itself, or is pinned
             }
-            table.remember(at, slot);
+            table.remember(bucket, slot);
             locked.clear(slot);
             self.changing.main.set(if has_probation { index } else { at });
             return Some(departed);
@@ -369,7 +367,7 @@ impl<K, V> Segment<K, V> {
 #[inline(always)]
 fn unlink<'t, K, V, H>(
     table: &Table<K, V>,
-    index: usize,
+    bucket: &Bucket<K, V>,
     locked: &Locked<'t, K, V, H>,
     least: &LeastUsed<'t, K, V>,
     most: u8,
@@ -377,7 +375,7 @@ fn unlink<'t, K, V, H>(
     let slot = least.slot;
     let is_least = slot.evictable() == Some(least.node) && slot.frequency_now() <= most;
     if is_least {
-        table.remember(index, slot);
+        table.remember(bucket, slot);
         locked.clear(slot);
     }
     is_least

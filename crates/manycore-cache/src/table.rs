@@ -121,6 +121,11 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
         slot.set_frequency(0);
     }
 
+    /// Links the node of a key that is not there.
+    pub(crate) fn add_absent(&self, table: &Table<K, V>, hash: KeyHash, node: NonNull<Node<K, V>>) {
+        self.add(table, hash, node, table.first_frequency(self.first, hash));
+    }
+
     /// Links a node in a free place, and makes one if there is none.
     /// The bucket is one of this table's.
     #[inline(never)]
@@ -175,7 +180,7 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
         if slot.is_none() && self.first.has_tag(hash) {
             return false;
         }
-        let frequency = table.first_frequency(hash);
+        let frequency = table.first_frequency(self.first, hash);
         let Some(slot) = slot else {
             self.add(table, hash, node, frequency);
             return true;
@@ -281,20 +286,24 @@ impl<K, V> Table<K, V> {
     }
 
     #[inline(always)]
-    pub(crate) fn index(&self, hash: KeyHash) -> usize {
-        self.index_of(hash.upper())
+    pub(crate) fn bucket(&self, hash: KeyHash) -> &Bucket<K, V> {
+        self.bucket_of(hash.upper())
     }
 
     /// The bucket that the upper half of a hash chooses.
     #[inline(always)]
-    pub(crate) fn index_of(&self, upper: u32) -> usize {
-        bucket_of(upper, self.len)
+    pub(crate) fn bucket_of(&self, upper: u32) -> &Bucket<K, V> {
+        // SAFETY: `bucket_of` is below the length.
+        unsafe { &*self.buckets.as_ptr().add(bucket_of(upper, self.len)) }
     }
 
+    /// The number of a chain's first bucket.
     #[inline(always)]
-    pub(crate) fn bucket(&self, hash: KeyHash) -> &Bucket<K, V> {
-        // SAFETY: `bucket_of` is below the length.
-        unsafe { &*self.buckets.as_ptr().add(self.index(hash)) }
+    fn index(&self, bucket: &Bucket<K, V>) -> usize {
+        let at = ptr::from_ref(bucket).addr() - self.buckets.addr().get();
+        let at = at / size_of::<Bucket<K, V>>();
+        debug_assert!(at < self.len, "cache.T1: a bucket is not its table's");
+        at
     }
 
     /// Takes the lock of a chain of this table; `None` if the table has been replaced (cache.T4).
@@ -323,23 +332,23 @@ impl<K, V> Table<K, V> {
 
     /// Remembers an entry that is about to be evicted from the bucket. Under the bucket's lock.
     #[inline(always)]
-    pub(crate) fn remember(&self, index: usize, slot: Slot<'_, K, V>) {
+    pub(crate) fn remember(&self, bucket: &Bucket<K, V>, slot: Slot<'_, K, V>) {
         if !self.ghosts.is_empty() {
             let is_proved = slot.frequency_now() != UNPROVED;
             let part = if is_proved { Part::Proved } else { Part::Probation };
-            self.ghosts.remember(index, slot.tag(), part);
+            self.ghosts.remember(self.index(bucket), slot.tag(), part);
             self.probation().note_eviction(part);
         }
     }
 
     /// The reference byte of an entry that comes (cache.G5). Under the bucket's lock.
     #[inline(always)]
-    pub(crate) fn first_frequency(&self, hash: KeyHash) -> u8 {
+    pub(crate) fn first_frequency(&self, bucket: &Bucket<K, V>, hash: KeyHash) -> u8 {
         let queue = self.probation();
         if !queue.has_room() || !queue.is_open() {
             return PROVED;
         }
-        let left = self.ghosts.recall(self.index(hash), hash.tag());
+        let left = self.ghosts.recall(self.index(bucket), hash.tag());
         if let Some(part) = left {
             queue.note_return(part);
         }

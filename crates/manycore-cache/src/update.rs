@@ -383,7 +383,7 @@ where
         hash: KeyHash,
         fresh: &Fresh<K, V>,
     ) {
-        locked.add(table, hash, fresh.address(), table.first_frequency(hash));
+        locked.add_absent(table, hash, fresh.address());
         self.segment(hash).count_more();
     }
 

@@ -41,14 +41,14 @@ fn keys_are_on_probation_once_one_was_evicted_and_prove_themselves_by_coming_bac
     let bucket = &table.buckets()[0];
     let hash = |n| KeyHash::of(n);
     let locked = table.lock(bucket).expect("the table is there");
-    let first = |n: u64| table.first_frequency(hash(n));
+    let first = |n: u64| table.first_frequency(bucket, hash(n));
     assert_eq!((first(1), table.probation().len()), (PROVED, 0), "nothing was evicted yet");
     for n in 1..=3_u64 {
         locked.add(&table, hash(n), node(n as usize), PROVED);
     }
     let slot = |n| locked.slot_of(node(n)).expect("linked");
     let evict = |n| {
-        table.remember(0, slot(n));
+        table.remember(bucket, slot(n));
         locked.clear(slot(n));
     };
     evict(1);
