@@ -9,6 +9,8 @@
 //! compiler takes out of the loop, where a call is inlined: the address of the thread's own block,
 //! two instructions, in `deferred read`.
 
+mod keyed;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -16,20 +18,16 @@ use std::sync::{Arc, Barrier};
 use std::{array, thread, time::Duration};
 
 use arc_swap::ArcSwap;
-use foldhash::fast::FixedState as Hasher;
 use manycore::cluster::Adaptive;
 use manycore::collections::{
-    ActiveSet, BudgetTree, Counter, EventQueue, HashMap, Lru, ObjectPool, Registry, ScalableArc,
-    TimerQueue,
+    ActiveSet, BudgetTree, Counter, EventQueue, Lru, ObjectPool, Registry, ScalableArc, TimerQueue,
 };
 use manycore::namespace::IdSpace;
 use manycore::oplog::{Deferred, Logs, Op, Ordered};
 use manycore::percpu;
 use manycore::section;
-use manycore_cache::Cache;
 use manycore_trace::{Class, Classes, Policy, Recorder, event};
 use parking_lot::Mutex;
-use quick_cache::{UnitWeighter, sync::DefaultLifecycle};
 
 /// Calls that are counted.
 const CALLS: u32 = 1000;
@@ -128,53 +126,6 @@ fn a_burst(queue: &EventQueue<u64>, events: &mut Vec<u64>) {
     (0..64).for_each(|event| assert!(queue.send(black_box(event)).is_ok(), "the queue is open"));
     queue.drain_into(events);
     events.clear();
-}
-
-/// What a cache here has place for. The two hash with the same constants.
-const CACHED: u64 = 1000;
-
-fn full_cache() -> Cache<u64, u64, Hasher> {
-    let cache = Cache::builder(CACHED).hasher(Hasher::default()).build().expect("a valid cache");
-    (0..CACHED).for_each(|key| _ = cache.insert(key, 7));
-    cache
-}
-
-fn full_quick_cache() -> quick_cache::sync::Cache<u64, u64, UnitWeighter, Hasher> {
-    let lifecycle = DefaultLifecycle::default();
-    let (items, hasher) = (CACHED as usize, Hasher::default());
-    let cache = quick_cache::sync::Cache::with(items, CACHED, UnitWeighter, hasher, lifecycle);
-    (0..CACHED).for_each(|key| cache.insert(key, 7));
-    cache
-}
-
-/// What a map has in it. All of them hash with the same constants.
-const MAPPED: u64 = 1000;
-
-fn full_map() -> HashMap<u64, u64, Hasher> {
-    let map = HashMap::with_hasher(Hasher::default());
-    (0..MAPPED).for_each(|key| _ = map.insert(key, 7));
-    map
-}
-
-fn full_dashmap() -> dashmap::DashMap<u64, u64, Hasher> {
-    let map = dashmap::DashMap::with_hasher(Hasher::default());
-    (0..MAPPED).for_each(|key| _ = map.insert(key, 7));
-    map
-}
-
-fn full_papaya() -> papaya::HashMap<u64, u64, Hasher> {
-    let map = papaya::HashMap::with_hasher(Hasher::default());
-    (0..MAPPED).for_each(|key| _ = map.pin().insert(key, 7));
-    map
-}
-
-/// Calls `f` with another key of a full map each time.
-fn count_by_key(mut f: impl FnMut(u64)) {
-    let mut key = 0;
-    count(|| {
-        key = (key + 7) % MAPPED;
-        f(black_box(key));
-    });
 }
 
 /// The cases of one family stand together, the library's first and then what it is compared with.
@@ -430,131 +381,6 @@ static CASES: &[Case] = &[
             black_box(std::mem::replace(&mut *timers, later));
         });
     }),
-    ("hash map get in a view", || {
-        let map = full_map();
-        let view = map.enter();
-        count_by_key(|key| _ = black_box(view.get(&key)));
-    }),
-    ("hash map get in a view, absent", || {
-        let map = full_map();
-        let view = map.enter();
-        count_by_key(|key| _ = black_box(view.get(&(MAPPED + key))));
-    }),
-    ("hash map get", || {
-        let map = full_map();
-        count_by_key(|key| _ = black_box(map.get_cloned(&key)));
-    }),
-    ("hash map insert over", || {
-        let map = full_map();
-        count_by_key(|key| _ = black_box(map.insert(key, 8)));
-    }),
-    ("hash map insert + remove", || {
-        let map = full_map();
-        count_by_key(|key| {
-            black_box(map.insert(MAPPED + key, 8));
-            black_box(map.remove(&(MAPPED + key)));
-        });
-    }),
-    ("rival: papaya get in a pin", || {
-        let map = full_papaya();
-        let pin = map.pin();
-        count_by_key(|key| _ = black_box(pin.get(&key)));
-    }),
-    ("rival: papaya get in a pin, absent", || {
-        let map = full_papaya();
-        let pin = map.pin();
-        count_by_key(|key| _ = black_box(pin.get(&(MAPPED + key))));
-    }),
-    ("rival: papaya get", || {
-        let map = full_papaya();
-        count_by_key(|key| _ = black_box(map.pin().get(&key).copied()));
-    }),
-    ("rival: papaya insert over", || {
-        let map = full_papaya();
-        count_by_key(|key| _ = black_box(map.pin().insert(key, 8).is_none()));
-    }),
-    ("rival: papaya insert + remove", || {
-        let map = full_papaya();
-        count_by_key(|key| {
-            black_box(map.pin().insert(MAPPED + key, 8).is_none());
-            black_box(map.pin().remove(&(MAPPED + key)).is_some());
-        });
-    }),
-    ("rival: dashmap get", || {
-        let map = full_dashmap();
-        count_by_key(|key| _ = black_box(map.get(&key).map(|found| *found)));
-    }),
-    ("rival: dashmap get, absent", || {
-        let map = full_dashmap();
-        count_by_key(|key| _ = black_box(map.get(&(MAPPED + key)).map(|found| *found)));
-    }),
-    ("rival: dashmap insert over", || {
-        let map = full_dashmap();
-        count_by_key(|key| _ = black_box(map.insert(key, 8)));
-    }),
-    ("rival: dashmap insert + remove", || {
-        let map = full_dashmap();
-        count_by_key(|key| {
-            black_box(map.insert(MAPPED + key, 8));
-            black_box(map.remove(&(MAPPED + key)));
-        });
-    }),
-    ("cache get", || {
-        let cache = full_cache();
-        let mut key = 0;
-        count(|| {
-            key = (key + 7) % CACHED;
-            black_box(cache.get(&black_box(key)));
-        });
-    }),
-    ("cache get, absent", || {
-        let cache = full_cache();
-        count(|| _ = black_box(cache.get(&black_box(CACHED + 7))));
-    }),
-    ("cache insert over", || {
-        let cache = full_cache();
-        let mut key = 0;
-        count(|| {
-            key = (key + 7) % CACHED;
-            cache.insert(black_box(key), 8);
-        });
-    }),
-    ("cache insert, evicting", || {
-        let cache = full_cache();
-        let mut key = CACHED;
-        count(|| {
-            key += 1;
-            cache.insert(black_box(key), 8);
-        });
-    }),
-    ("rival: quick_cache get", || {
-        let cache = full_quick_cache();
-        let mut key = 0;
-        count(|| {
-            key = (key + 7) % CACHED;
-            black_box(cache.get(&black_box(key)));
-        });
-    }),
-    ("rival: quick_cache get, absent", || {
-        let cache = full_quick_cache();
-        count(|| _ = black_box(cache.get(&black_box(CACHED + 7))));
-    }),
-    ("rival: quick_cache insert over", || {
-        let cache = full_quick_cache();
-        let mut key = 0;
-        count(|| {
-            key = (key + 7) % CACHED;
-            cache.insert(black_box(key), 8);
-        });
-    }),
-    ("rival: quick_cache insert, evicting", || {
-        let cache = full_quick_cache();
-        let mut key = CACHED;
-        count(|| {
-            key += 1;
-            cache.insert(black_box(key), 8);
-        });
-    }),
     ("trace event", || {
         let (recording, event) = traced();
         count(event);
@@ -591,13 +417,17 @@ fn clock() -> u64 {
     black_box(7)
 }
 
+fn cases() -> impl Iterator<Item = &'static Case> {
+    CASES.iter().chain(keyed::CASES)
+}
+
 fn main() -> ExitCode {
     let asked = std::env::args().nth(1).unwrap_or_default();
     if asked == "--list" {
-        CASES.iter().for_each(|(name, _)| println!("{name}"));
+        cases().for_each(|(name, _)| println!("{name}"));
         return ExitCode::SUCCESS;
     }
-    let Some((_, run)) = CASES.iter().find(|(name, _)| *name == asked) else {
+    let Some((_, run)) = cases().find(|(name, _)| *name == asked) else {
         eprintln!("no case '{asked}': see --list");
         return ExitCode::FAILURE;
     };

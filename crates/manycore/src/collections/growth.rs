@@ -167,14 +167,15 @@ impl<T> Root<T> {
 }
 
 impl<T: Growing> Root<T> {
-    /// Returns the table, if there is a table and no table before it.
+    /// Returns the table, if there is a table and no table before it, and the section need not raise
+    /// its era.
     #[inline(always)]
     pub(super) fn settled<'s>(&self, section: &'s Section<'_>) -> Option<&'s T>
     where
         T: 's,
     {
-        let table = self.load(section).as_ref()?;
-        table.growth().old.load(section).is_null().then_some(table)
+        let table = self.load_now(section)?;
+        table.growth().old.leads_nowhere(section).then_some(table)
     }
 
     /// Returns true if `table` is the root and there is no table before it. The section keeps

@@ -1,7 +1,7 @@
 //! Buckets: entries as words on one line or a few, and how they are read under a version (laws
 //! flat_hash_map.F1 and flat_hash_map.F2).
 
-use super::layout::{CONTINUED, CacheLine, EntryLayout, HEAD, LINE_WORDS};
+use super::layout::{CacheLine, EntryLayout, HEAD, LATER, LINE_WORDS};
 use super::overflow::Overflow;
 use super::plain::{Bits, Plain};
 use crate::sync::{AtomicU64, LoadToChange, Ordering, fence, prefetch_for_write, seeded_bug};
@@ -159,7 +159,7 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
     /// The chain's next bucket, if it has entries by these tags; `Err` if it was linked just now.
     #[inline(always)]
     pub(super) fn more(self, tags: u64) -> Result<Option<Self>, Closed> {
-        if tags & CONTINUED == 0 {
+        if tags & LATER == 0 {
             return Ok(None);
         }
         self.linked().map(Some).ok_or(Closed::Changing)
@@ -230,7 +230,8 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         let hits = EntryLayout::<K, V>::hits(tags, hash);
         let slot = EntryLayout::<K, V>::last_of(hits);
         let is_key = Bits::of(&key).are_at::<K>(self.key_at(slot)) & (hits != 0);
-        FirstHit { slot, is_key, is_more: (hits & hits.wrapping_sub(1) | tags & CONTINUED) != 0 }
+        let is_more = hits & hits.wrapping_sub(1) != 0;
+        FirstHit { slot, is_key, is_more: is_more | EntryLayout::<K, V>::may_be_later(tags, hash) }
     }
 
     /// The rest of [`find`](Self::find), if the first hit is not the key's, and not all. Also with
@@ -249,10 +250,11 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
             if let Some(slot) = bucket.slot_of_key(tags, hash, key) {
                 break (true, Bits::load::<V>(bucket.value_at(slot)));
             }
-            let Some(more) = bucket.more(tags)? else {
+            let is_later = EntryLayout::<K, V>::may_be_later(tags, hash);
+            let Some(later) = (if is_later { bucket.more(tags)? } else { None }) else {
                 break (false, Bits::load::<V>(bucket.value_at(0)));
             };
-            bucket = more;
+            bucket = later;
             // ORDER: Relaxed; as in `find`.
             tags = bucket.tags().load(Ordering::Relaxed);
             let FirstHit { slot, is_key, is_more } = bucket.first_hit(tags, hash, key);
@@ -323,6 +325,7 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
                 *number += 1;
             }
             bucket.write_free(slot, *hash, *key, *value);
+            self.point_to(bucket, *hash);
             slot += 1;
         }
     }
@@ -333,8 +336,19 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         let version = self.version().load(Ordering::Relaxed);
         debug_assert!(version % STEP < 1 << NUMBER, "flat_hash_map.F1: a chain has two ends");
         self.version().store(version | Self::link_to(number), Ordering::Relaxed);
-        self.set_tags(|tags| tags | CONTINUED);
         self.linked().expect("taken from the overflow")
+    }
+
+    /// Says in every bucket of this chain before `bucket` that a key of this hash is in a later
+    /// one.
+    #[inline]
+    pub(super) fn point_to(self, bucket: Self, hash: u64) {
+        let class = EntryLayout::<K, V>::class_of(EntryLayout::<K, V>::tag_of(hash));
+        let mut before = self;
+        while !before.is(bucket) {
+            before.set_tags(|tags| tags | class);
+            before = before.linked().expect("before a bucket of the chain");
+        }
     }
 
     /// The bits that link an overflow bucket.

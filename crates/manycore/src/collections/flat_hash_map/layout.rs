@@ -15,8 +15,12 @@ pub(super) const HEAD: usize = 2;
 /// if there are seven.
 const FEWEST: usize = if cfg!(manycore_loom) { 3 } else { 6 };
 
-/// Above the tags: the chain's next bucket has entries. It stays linked if it has none any more.
-pub(super) const CONTINUED: u64 = 1 << 63;
+/// Above the tags: which keys may be in the chain's later buckets, a bit for each class of tags
+/// ([`EntryLayout::class_of`]); none if those have no entries. The next one stays linked then.
+pub(super) const LATER: u64 = 0xff << CLASSES_AT;
+const CLASSES_AT: u32 = 56;
+/// Classes of tags, less one.
+const CLASS_MASK: u64 = 7;
 
 /// A line of words; zero at first.
 #[repr(C, align(64))]
@@ -53,7 +57,7 @@ impl<K, V> EntryLayout<K, V> {
     pub(super) const LOAD: usize = Self::SLOTS + 1;
     /// Bits of a tag. The highest is always zero, and in the tag of a free slot all are.
     pub(super) const TAG: u32 = {
-        assert!(Self::SLOTS < 8, "flat_hash_map.F1: tags leave no room for a flag");
+        assert!(Self::SLOTS < 8, "flat_hash_map.F1: tags leave no room for the classes");
         8
     };
     const ONES: u64 = {
@@ -73,6 +77,29 @@ impl<K, V> EntryLayout<K, V> {
     #[inline(always)]
     pub(super) fn tag_of(hash: u64) -> u64 {
         (hash >> (64 - (Self::TAG - 1))).max(1)
+    }
+
+    /// The bit of [`LATER`] for a key with this tag.
+    #[inline(always)]
+    pub(super) fn class_of(tag: u64) -> u64 {
+        1 << (u64::from(CLASSES_AT) | tag & CLASS_MASK)
+    }
+
+    /// The classes of the entries in a bucket with these tags.
+    pub(super) fn classes(tags: u64) -> u64 {
+        let (mut left, mut classes) = (tags & !LATER, 0);
+        while left != 0 {
+            let tag = left & ((1 << Self::TAG) - 1);
+            classes |= if tag != 0 { Self::class_of(tag) } else { 0 };
+            left >>= Self::TAG;
+        }
+        classes
+    }
+
+    /// Whether the key of this hash may be in a later bucket than the one with these tags.
+    #[inline(always)]
+    pub(super) fn may_be_later(tags: u64, hash: u64) -> bool {
+        tags & Self::class_of(Self::tag_of(hash)) != 0
     }
 
     /// The slots whose tag is that of the hash: the highest bit of each.

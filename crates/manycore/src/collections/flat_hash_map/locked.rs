@@ -1,7 +1,7 @@
 //! What writers do to a bucket, under its lock (laws flat_hash_map.F1 and flat_hash_map.F2).
 
 use super::bucket::{Bucket, CLOSED, Closed, FirstHit, LOCKED, MOVED, PENDING, STEP};
-use super::layout::{CONTINUED, EntryLayout};
+use super::layout::{EntryLayout, LATER};
 use super::plain::{Bits, Plain};
 use crate::sync::{Backoff, LoadToChange, Ordering, fence, seeded_bug};
 
@@ -77,15 +77,48 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         Ok(if is_key { Some(unsafe { old.value() }) } else { None })
     }
 
-    /// Takes a key's value out, if the chain is one bucket; `None` if the key is not there. `Err`
-    /// as for [`put`](Self::put).
+    /// As [`put`](Self::put), in whichever bucket of the chain, under a lock that is waited for.
+    /// `Err` if the entries are not here, or every slot is in use.
+    #[inline(never)]
+    pub(super) fn put_further(self, hash: u64, key: K, value: V) -> Result<Option<V>, NotHere> {
+        let mut locked = self.lock().map_err(|_| NotHere)?;
+        match locked.search(hash, key) {
+            SlotForKey::Taken(slot) => {
+                let old = slot.value();
+                locked.replace(&slot, value);
+                Ok(Some(old))
+            }
+            SlotForKey::Free(slot) => {
+                locked.insert(&slot, hash, key, value);
+                Ok(None)
+            }
+            SlotForKey::Full => Err(NotHere),
+        }
+    }
+
+    /// As [`take`](Self::take), from whichever bucket of the chain; writes nothing if the key is
+    /// not there. `Err` if the entries are not here, or another writer came in between.
+    #[inline(never)]
+    pub(super) fn take_further(self, hash: u64, key: K) -> Result<Option<V>, NotHere> {
+        if self.find(hash, key).map_err(|_| NotHere)?.is_none() {
+            return Ok(None);
+        }
+        let mut locked = self.lock().map_err(|_| NotHere)?;
+        let SlotForKey::Taken(slot) = locked.search(hash, key) else { return Err(NotHere) };
+        let old = slot.value();
+        locked.remove(&slot);
+        Ok(Some(old))
+    }
+
+    /// Takes a key's value out, if the key is in this bucket, or only can be here; `None` if it is
+    /// not there. `Err` as for [`put`](Self::put).
     #[inline(always)]
     pub(super) fn take(self, hash: u64, key: K) -> Result<Option<V>, NotHere> {
         let version = self.open().map_err(|_| NotHere)?;
         // ORDER: Relaxed; counts only if the version is locked, or the same still.
         let tags = self.tags().load(Ordering::Relaxed);
         let FirstHit { slot, is_key, is_more } = self.first_hit(tags, hash, key);
-        if (is_key & (tags & CONTINUED != 0)) | (!is_key & is_more) {
+        if !is_key & is_more {
             return Err(NotHere);
         }
         let old = Bits::load::<V>(self.value_at(slot));
@@ -93,8 +126,12 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
             return if self.is_still(version) { Ok(None) } else { Err(NotHere) };
         }
         let mut locked = self.lock_seen(version).ok_or(NotHere)?;
-        locked.changes();
-        self.store_tags(tags & !Self::tag_mask(slot));
+        if tags & LATER == 0 {
+            locked.changes();
+            self.store_tags(tags & !Self::tag_mask(slot));
+        } else {
+            locked.remove(&Slot { bucket: self, slot });
+        }
         // SAFETY: flat_hash_map.F2, flat_hash_map.F6 - as in `put`, of a slot in use.
         Ok(Some(unsafe { old.value() }))
     }
@@ -208,10 +245,7 @@ impl<'t, K: Plain, V: Plain> Locked<'t, K, V> {
     pub(super) fn insert(&mut self, slot: &Slot<'t, K, V>, hash: u64, key: K, value: V) {
         self.changes();
         slot.bucket.write_free(slot.slot, hash, key, value);
-        let (_, last) = self.last();
-        if !last.is(slot.bucket) {
-            last.set_tags(|tags| tags | CONTINUED); // it was full, and the slot is the next one's
-        }
+        self.first.point_to(slot.bucket, hash);
     }
 
     /// Puts another value into a slot in use.
@@ -241,8 +275,9 @@ impl<'t, K: Plain, V: Plain> Locked<'t, K, V> {
             slot.bucket.set_tags(|tags| tags & !Bucket::<K, V>::tag_mask(slot.slot) | tag);
         }
         let left = last.set_tags(|tags| tags & !Bucket::<K, V>::tag_mask(from));
-        if let (0, Some(before)) = (EntryLayout::<K, V>::used(left), before) {
-            before.set_tags(|tags| tags & !CONTINUED);
+        if let Some(before) = before {
+            // In those further ahead, classes that are left over cost a look, and go with the rest.
+            before.set_tags(|tags| tags & !LATER | EntryLayout::<K, V>::classes(left));
         }
     }
 
@@ -251,7 +286,9 @@ impl<'t, K: Plain, V: Plain> Locked<'t, K, V> {
     pub(super) fn extend(&mut self, number: usize, hash: u64, key: K, value: V) {
         self.changes();
         let (_, last) = self.last();
-        last.chain(number).write_free(0, hash, key, value);
+        let new = last.chain(number);
+        new.write_free(0, hash, key, value);
+        self.first.point_to(new, hash);
         if last.is(self.first) {
             self.leave |= Bucket::<K, V>::link_to(number);
         }

@@ -7,7 +7,9 @@
 //! - flat_hash_map.F1 A bucket is a line or a few: a version, with a lock, two flags and the number
 //!   of the chain's next bucket; a word of tags; the entries. A slot is free if its tag is zero.
 //!   The version is that of the whole chain; a later bucket has the number alone. Only the last
-//!   bucket with entries has free slots. A writer locks the version by an exchange and unlocks it
+//!   bucket with entries has free slots. Above its tags, a bucket has a bit set for the class of
+//!   each tag in later buckets, perhaps more bits than that, and none if those have no entries. A
+//!   writer locks the version by an exchange and unlocks it
 //!   by a store. Under the lock no user code runs and nothing is allocated: hashes, and the memory
 //!   of overflow buckets, are made before.
 //! - flat_hash_map.F2 A reader takes what it has read for the map's if the version, before and
@@ -86,8 +88,9 @@ use std::hash::RandomState;
 ///   Updates lock the key's bucket; neither a closure nor `Hash` runs under the lock.
 /// - Cost of a read: the hash and one line of memory. Of a key that is there, also the line of its
 ///   entry, if that is another one (of 16 bytes, every third), or another bucket if it overflows
-///   its own (one of fifty in a table that has grown just now, one of five in one that is full). Of
-///   an update: an exchange and a store; of an insertion or removal also a [`Counter`]'s.
+///   its own (one of fifty in a table that has grown just now, one of five in one that is full). A
+///   key that is absent costs another bucket where that has a key of its class, one of eight. Of an
+///   update: an exchange and a store; of an insertion or removal also a [`Counter`]'s.
 /// - Growth: the table doubles at eight entries for each seven slots. The first update that
 ///   notices allocates the new table; then each update moves its own bucket and sixteen more, until
 ///   all are moved, and hashes the keys that it moves. The table shrinks only by
@@ -106,7 +109,8 @@ use std::hash::RandomState;
 /// - `fork`: a bucket that another thread was updating stays locked in the child.
 /// - Source: entries in buckets of one line as in Li, Andersen, Kaminsky, Freedman, "Algorithmic
 ///   Improvements for Fast Concurrent Cuckoo Hashing" (EuroSys 2014), with chains in place of
-///   cuckoo moves; the fences of a sequence lock as in Boehm, "Can Seqlocks Get Along with
+///   cuckoo moves; bits for what has overflowed as in Boost's `unordered_flat_map` (J. M. López
+///   Muñoz, 2022); the fences of a sequence lock as in Boehm, "Can Seqlocks Get Along with
 ///   Programming Language Memory Models?" (MSPC 2012).
 #[doc(alias = "concurrent map")]
 #[doc(alias = "DashMap")]

@@ -56,14 +56,15 @@ where
 
     #[inline(always)]
     fn find(&self, key: Hashed<K>, section: &Section<'_>) -> Option<V> {
-        let table = self.root.load(section).as_ref()?;
-        match table.bucket(key.hash).find(key.hash, key.key) {
-            Ok(found) => found,
-            Err(_) => self.find_again(key, section),
-        }
+        let found = self.root.load_now(section).map(|table| {
+            let bucket = table.bucket(key.hash);
+            bucket.find(key.hash, key.key)
+        });
+        if let Some(Ok(found)) = found { found } else { self.find_again(key, section) }
     }
 
-    /// The same, of a bucket that is being written or moved.
+    /// The same in all cases: in an empty map, of a bucket that is being written or moved, and
+    /// where the section has to raise its era.
     #[cold]
     #[inline(never)]
     fn find_again(&self, key: Hashed<K>, section: &Section<'_>) -> Option<V> {
@@ -171,7 +172,9 @@ where
     pub fn insert(&self, key: K, value: V) -> Option<V> {
         let (key, section) = (self.hashed(&key), self.enter());
         if let Some(table) = self.root.settled(&section) {
-            if let Ok(old) = table.bucket(key.hash).put(key.hash, key.key, value) {
+            let bucket = table.bucket(key.hash);
+            let put = bucket.put(key.hash, key.key, value);
+            if let Ok(old) = put.or_else(|_| bucket.put_further(key.hash, key.key, value)) {
                 if old.is_none() {
                     self.count.inc();
                 }
@@ -226,7 +229,9 @@ where
     pub fn remove(&self, key: &K) -> Option<V> {
         let (key, section) = (self.hashed(key), self.enter());
         if let Some(table) = self.root.settled(&section) {
-            if let Ok(old) = table.bucket(key.hash).take(key.hash, key.key) {
+            let bucket = table.bucket(key.hash);
+            let taken = bucket.take(key.hash, key.key);
+            if let Ok(old) = taken.or_else(|_| bucket.take_further(key.hash, key.key)) {
                 if old.is_some() {
                     self.count.dec();
                 }
