@@ -16,9 +16,9 @@
 //!   group for each bucket of the smaller table: one bucket and its two targets, or two buckets and
 //!   their target. A group's entries are in the table before until the group is moved, and in the
 //!   root from then on.
-//! - growth.G2 During growth, every update moves its own group and a few more, then works in the
-//!   root table. When all groups have moved, one thread unlinks the table before. Only then may the
-//!   next table come.
+//! - growth.G2 During growth, every update moves its own group, or a few others if its own has
+//!   moved, then works in the root table. When all groups have moved, one thread unlinks the table
+//!   before. Only then may the next table come.
 //! - growth.G3 When a table is unlinked, its own link to a table before is null, and every other
 //!   link out of it is tagged (section.E4).
 //! - growth.G4 A group that has moved is counted, even if user code panics before the mover is done
@@ -111,8 +111,8 @@ impl<T> Growth<T> {
         Self { old: Atomic::null(), progress }
     }
 
-    /// Moves group `own` of `groups` groups, and a few more. Returns true if all groups have moved.
-    /// `move_group` returns true if it has moved its group.
+    /// Moves group `own` of `groups` groups, or a few others if `own` has moved. Returns true if all
+    /// groups have moved. `move_group` returns true if it has moved its group.
     fn take_over(
         &self,
         own: usize,
@@ -122,7 +122,9 @@ impl<T> Growth<T> {
         let progress = &self.progress.as_ref().expect("there is a table before").0;
         let mut share = Share { progress, moved: 0 };
         share.moved += usize::from(move_group(own));
-        if share.sum() < groups {
+        // Not after its own: each touches other pages of the new table, and a page that is touched
+        // for the first time can take milliseconds, if it is a huge one.
+        if share.moved == 0 && share.sum() < groups {
             // ORDER: Relaxed; shares the work out, and the locks order it.
             let start = progress.next.fetch_add(MAP_CHUNK, Ordering::Relaxed) & (groups - 1);
             for index in start..(start + MAP_CHUNK).min(groups) {

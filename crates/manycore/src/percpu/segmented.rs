@@ -146,24 +146,6 @@ impl<T: From<usize>> Segmented<T> {
         Some(unsafe { &*segment.byte_add(at.offset) })
     }
 
-    /// Returns `len` elements from this one on, if their segment exists.
-    ///
-    /// # Panics
-    /// If they are not all in one segment.
-    #[inline(always)]
-    pub(crate) fn get_run(&self, index: usize, len: usize) -> Option<&[T]> {
-        let (number, offset, all) = locate(index);
-        assert!(offset + len <= all, "percpu.G2: {index} and {len} more are not in one segment");
-        // ORDER: Acquire; as in `get`.
-        let segment = self.segments[number].load(Ordering::Acquire);
-        if segment.is_null() {
-            return None;
-        }
-        // SAFETY: percpu.G1, percpu.G2 - a published segment has `all` elements, of which these are
-        // some (asserted), and lives as long as self.
-        Some(unsafe { std::slice::from_raw_parts(segment.add(offset), len) })
-    }
-
     /// Returns the element, if it is in the first segment and that exists. For a caller that counts
     /// instructions, and otherwise falls back to `get`.
     #[inline(always)]

@@ -3,7 +3,7 @@
 
 use super::system::{self, HUGE};
 use crate::sync::{caught, resume_first, run_each};
-use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::Deref;
 use std::ptr::NonNull;
 
@@ -35,40 +35,29 @@ const fn is_mapped(layout: Layout) -> bool {
     cfg!(all(unix, not(any(manycore_loom, manycore_shuttle, miri)))) && layout.size() >= HUGE
 }
 
-/// Allocates memory of this layout, which [`layout`] has made.
-fn allocate(layout: Layout, zeroed: bool) -> NonNull<u8> {
+/// Allocates zeroed memory of this layout, which [`layout`] has made.
+fn allocate(layout: Layout) -> NonNull<u8> {
     let memory = if is_mapped(layout) {
         system::take_large(layout.size())
     } else {
         // SAFETY: not of size zero, as `layout` asserts.
-        NonNull::new(unsafe { if zeroed { alloc_zeroed(layout) } else { alloc(layout) } })
+        NonNull::new(unsafe { alloc_zeroed(layout) })
     };
     memory.unwrap_or_else(|| handle_alloc_error(layout))
 }
 
 impl<T> LargeArray<T> {
-    /// Makes `len` elements by calling `make`. If `make` panics, the elements made so far are
-    /// leaked.
-    ///
-    /// # Panics
-    /// If they need more memory than there can be, or no memory at all.
-    pub(crate) fn from_fn(len: usize, make: impl FnMut() -> T) -> Self {
-        let start = allocate(layout::<T>(len), false).cast();
-        Self::fill(start, len, make);
-        Self { start, len }
-    }
-
     /// Makes `len` elements as `make` would make them, from zeroed memory. Its pages cost nothing
     /// before they are touched. (Model checkers' atomics are more than their bytes, so `make` makes
     /// them.)
     ///
     /// # Panics
-    /// Same as [`from_fn`](Self::from_fn).
+    /// If they need more memory than there can be, or no memory at all.
     ///
     /// # Safety
     /// Zeroed memory is a valid element, outside of models.
     pub(crate) unsafe fn zeroed_or(len: usize, make: impl FnMut() -> T) -> Self {
-        let start = allocate(layout::<T>(len), true).cast();
+        let start = allocate(layout::<T>(len)).cast();
         if cfg!(any(manycore_loom, manycore_shuttle)) {
             Self::fill(start, len, make);
         }
@@ -118,6 +107,14 @@ impl<T> Drop for LargeArray<T> {
 mod tests {
     use super::*;
     use std::rc::Rc;
+
+    impl<T> LargeArray<T> {
+        fn from_fn(len: usize, make: impl FnMut() -> T) -> Self {
+            let start = allocate(layout::<T>(len)).cast();
+            Self::fill(start, len, make);
+            Self { start, len }
+        }
+    }
 
     #[test]
     fn elements_are_made_and_dropped_once() {

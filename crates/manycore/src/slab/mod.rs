@@ -124,6 +124,7 @@ use std::ptr::{self, NonNull};
 /// - *Panics*: never, but debug builds check that memory is freed once and not written afterwards.
 /// - *Limits*: `T` has at most 64 KiB and an alignment of at most 4,096, checked when it is
 ///   compiled. Types without size work, and take 16 bytes.
+///
 /// An object cannot outlive its slab:
 ///
 /// ```compile_fail,E0597

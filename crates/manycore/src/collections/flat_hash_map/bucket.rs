@@ -10,9 +10,10 @@ use std::ptr::NonNull;
 
 /// Flags of a version: a writer is inside...
 pub(super) const LOCKED: u64 = 1;
-/// ...the entries are in the table before still...
-pub(super) const PENDING: u64 = 2;
-/// ...or in the next table.
+/// ...the entries are here, and not in the table before any more. So zeroed memory is a bucket that
+/// waits for its entries...
+pub(super) const ARRIVED: u64 = 2;
+/// ...or they are in the next table.
 pub(super) const MOVED: u64 = 4;
 /// Above the flags: the number of the chain's next bucket, or zero.
 const NUMBER: u32 = 3;
@@ -20,8 +21,18 @@ const NUMBER_BITS: u32 = 28;
 /// What the version is raised by; above the number. A reader would have to be away for a multiple
 /// of 2^33 updates of its bucket to miss that there were any.
 pub(super) const STEP: u64 = 1 << (NUMBER + NUMBER_BITS);
-/// A reader can't look at the bucket now.
-pub(super) const CLOSED: u64 = LOCKED | PENDING | MOVED;
+
+/// Whether a reader can look at the bucket now.
+#[inline(always)]
+pub(super) fn is_open(version: u64) -> bool {
+    version & (LOCKED | ARRIVED | MOVED) == ARRIVED
+}
+
+/// Whether the bucket has the entries, or had them when the version was loaded.
+#[inline(always)]
+pub(super) fn has_entries(version: u64) -> bool {
+    version & (ARRIVED | MOVED) == ARRIVED
+}
 
 /// Why a chain can't be read or locked at this moment.
 pub(super) enum Closed {
@@ -38,7 +49,7 @@ impl Closed {
     pub(super) fn of(version: u64) -> Self {
         match version {
             _ if version & MOVED != 0 => Self::Moved,
-            _ if version & PENDING != 0 => Self::Pending,
+            _ if version & ARRIVED == 0 => Self::Pending,
             _ => Self::Changing,
         }
     }
@@ -184,7 +195,7 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         // ORDER: Acquire; pairs with Release in `Locked::drop`, and in `arrive`: what was written
         // under an older version is seen.
         let version = self.version().load(Ordering::Acquire);
-        if version & CLOSED == 0 { Ok(version) } else { Err(Closed::of(version)) }
+        if is_open(version) { Ok(version) } else { Err(Closed::of(version)) }
     }
 
     /// Whether what was read since the chain was [`open`](Self::open) was there all at one moment
@@ -303,11 +314,11 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         // ORDER: Relaxed; the mover's own.
         let version = self.version().load(Ordering::Relaxed);
         debug_assert!(
-            version & CLOSED == PENDING,
+            version & (LOCKED | ARRIVED | MOVED) == 0,
             "flat_hash_map.F3: entries arrive in a bucket that does not wait for them"
         );
         // ORDER: Release; pairs with Acquire in `open` and `lock_at`: the entries before.
-        self.version().store(version & !PENDING, Ordering::Release);
+        self.version().store(version | ARRIVED, Ordering::Release);
     }
 
     /// Puts entries into a bucket that waits for them; only the thread that holds the lock of the

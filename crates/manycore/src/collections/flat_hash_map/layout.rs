@@ -26,16 +26,9 @@ const CLASS_MASK: u64 = 7;
 #[repr(C, align(64))]
 pub(super) struct CacheLine(pub(super) [AtomicU64; LINE_WORDS]);
 
-impl CacheLine {
-    /// The first line of a bucket with this version.
-    pub(super) fn new(version: u64) -> Self {
-        Self(std::array::from_fn(|word| AtomicU64::new(if word == 0 { version } else { 0 })))
-    }
-}
-
 impl From<usize> for CacheLine {
     fn from(_: usize) -> Self {
-        Self::new(0)
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What writers do to a bucket, under its lock (laws flat_hash_map.F1 and flat_hash_map.F2).
 
-use super::bucket::{Bucket, CLOSED, Closed, FirstHit, LOCKED, MOVED, PENDING, STEP};
+use super::bucket::{Bucket, Closed, FirstHit, LOCKED, MOVED, STEP, has_entries, is_open};
 use super::layout::{EntryLayout, LATER};
 use super::plain::{Bits, Plain};
 use crate::sync::{Backoff, LoadToChange, Ordering, fence, seeded_bug};
@@ -13,7 +13,7 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         loop {
             // ORDER: Relaxed; the exchange below orders, or the caller's next look.
             let version = self.version().load_to_change(Ordering::Relaxed);
-            if version & (PENDING | MOVED) != 0 {
+            if !has_entries(version) {
                 // ORDER: Acquire, behind the load; pairs with Release in `Locked::drop`: a thread
                 // that is refused here sees the next table.
                 fence(Ordering::Acquire);
@@ -31,7 +31,7 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
     /// Locks the chain if this is its version.
     #[inline(always)]
     pub(super) fn lock_at(self, version: u64) -> Option<Locked<'t, K, V>> {
-        debug_assert!(version & CLOSED == 0, "flat_hash_map.F1: a closed bucket is locked");
+        debug_assert!(is_open(version), "flat_hash_map.F1: a closed bucket is locked");
         // ORDER: Acquire; pairs with Release in `Locked::drop`: the writer before is done.
         let exchanged = self.version().compare_exchange(
             version,

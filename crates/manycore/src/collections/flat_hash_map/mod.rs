@@ -92,8 +92,8 @@ use std::hash::RandomState;
 ///   key that is absent costs another bucket where that has a key of its class, one of eight. Of an
 ///   update: an exchange and a store; of an insertion or removal also a [`Counter`]'s.
 /// - Growth: the table doubles at eight entries for each seven slots. The first update that
-///   notices allocates the new table; then each update moves its own bucket and sixteen more, until
-///   all are moved, and hashes the keys that it moves. The table shrinks only by
+///   notices maps the new table and does not fill it. Then each update moves its own bucket, or
+///   sixteen others if that has moved, and hashes their keys. The table shrinks only by
 ///   [`shrink_to_fit`](Self::shrink_to_fit), which threads may call while others use the map.
 /// - Memory: 25 to 39 bytes for an entry of 16 bytes: two lines of 64 bytes for each seven slots,
 ///   and for what overflows. A key and a value take whole words of 8 bytes each. An empty map is

@@ -1,14 +1,14 @@
 //! Tables, and how buckets move from a table to the next (law flat_hash_map.F3).
 
 use super::super::growth::{Growing, Growth};
-use super::bucket::{Bucket, Closed, Copied, PENDING};
+use super::bucket::{ARRIVED, Bucket, Closed, Copied};
 use super::layout::{CacheLine, EntryLayout};
 use super::locked::Locked;
 use super::overflow::Overflow;
 use super::plain::Plain;
 use crate::section::Section;
 use crate::slab::large_array::LargeArray;
-use crate::sync::{Backoff, seeded_bug};
+use crate::sync::{Backoff, Ordering, seeded_bug};
 use std::marker::PhantomData;
 
 pub(super) struct Table<K, V> {
@@ -24,24 +24,17 @@ impl<K, V> Growing for Table<K, V> {
 
     fn with_buckets(buckets: usize, growth: Growth<Self>) -> Self {
         debug_assert!(buckets.is_power_of_two());
-        let version = if growth.is_first() { 0 } else { PENDING };
         let lines =
             buckets.checked_mul(EntryLayout::<K, V>::LINES).expect("manycore: capacity overflow");
-        let mut line = 0;
-        Self {
-            mask: buckets - 1,
-            lines: LargeArray::from_fn(lines, || {
-                line += 1;
-                CacheLine::new(if (line - 1) % EntryLayout::<K, V>::LINES == 0 {
-                    version
-                } else {
-                    0
-                })
-            }),
-            overflow: Overflow::new(),
-            growth,
-            _types: PhantomData,
+        // SAFETY: a line is words, which may be zero.
+        let lines = unsafe { LargeArray::zeroed_or(lines, || CacheLine::from(0)) };
+        if growth.is_first() {
+            for line in lines.iter().step_by(EntryLayout::<K, V>::LINES) {
+                // ORDER: Relaxed; no other thread has the table yet.
+                line.0[0].store(ARRIVED, Ordering::Relaxed);
+            }
         }
+        Self { mask: buckets - 1, lines, overflow: Overflow::new(), growth, _types: PhantomData }
     }
 
     #[inline(always)]

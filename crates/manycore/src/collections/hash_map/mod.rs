@@ -102,8 +102,8 @@ pub use view::HashMapView;
 ///   or removed is counted, with another locked instruction. [`enter`](Self::enter): some 2 ns;
 ///   keep a view for many calls, not for ever.
 /// - Growth: the table doubles at five entries for each bucket of seven. The first update that
-///   notices maps the new one, whose pages need not be filled; then each update moves its own
-///   bucket and sixteen more, until all are moved. No caller waits for more than that. The table
+///   notices maps the new table and does not fill it. Then each update moves its own bucket, or
+///   sixteen others if that has moved. No caller waits for more than that. The table
 ///   shrinks in the same way, by half, within removals, when an eighth of its room is used. Room
 ///   that was asked for stays until half of it was used. [`shrink_to_fit`](Self::shrink_to_fit)
 ///   shrinks it at once, while threads use the map.
