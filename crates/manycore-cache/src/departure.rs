@@ -51,7 +51,7 @@ where
         self.cache.give_back(self.all.iter().map(|departed| departed.weight).sum());
         let mut panics = Panics::default();
         for departed in &self.all {
-            panics.catch(|| self.cache.part_with(departed, self.section));
+            panics.catch(|| self.cache.settle_departure(departed, self.section));
         }
         panics.resume();
     }
@@ -65,13 +65,13 @@ where
 {
     /// Counts, retires and tells (cache.D2). The capacity is the caller's.
     #[inline(always)]
-    pub(crate) fn part_with(&self, departed: &Departed<K, V>, section: &Section<'_>) {
-        self.part_on::<false>(departed, section);
+    pub(crate) fn settle_departure(&self, departed: &Departed<K, V>, section: &Section<'_>) {
+        self.settle_departure_on::<false>(departed, section);
     }
 
     /// The same, where it is known whether the cache is straight.
     #[inline(always)]
-    pub(crate) fn part_on<const STRAIGHT: bool>(
+    pub(crate) fn settle_departure_on<const STRAIGHT: bool>(
         &self,
         departed: &Departed<K, V>,
         section: &Section<'_>,
@@ -111,7 +111,7 @@ where
         section: &Section<'_>,
     ) {
         let mut panics = Panics::default();
-        // SAFETY: cache.N1 - unlinked by the caller of `part_with` under its bucket's lock.
+        // SAFETY: cache.N1 - unlinked by the caller of `settle_departure` under its bucket's lock.
         panics.catch(|| unsafe {
             Node::retire(departed.node, &self.home, self.kind(), section, departed.weight);
         });
@@ -153,7 +153,7 @@ where
         segment.count_less(1);
         // Whatever the listener does, the capacity is not lost.
         let back = Back { cache: self, capacity: departed.weight };
-        self.part_with(&departed, section);
+        self.settle_departure(&departed, section);
         std::mem::forget(back);
         Some(departed.weight)
     }
@@ -173,7 +173,7 @@ where
             self.take_out(hash, seen, cause, section);
         }
         let node = fresh.take().expect("a node to turn away").publish();
-        self.part_with(&Departed { node, weight, cause: Cause::Evicted }, section);
+        self.settle_departure(&Departed { node, weight, cause: Cause::Evicted }, section);
         node
     }
 
@@ -215,7 +215,7 @@ where
         self.note_unpinned(was_pinned, weight);
         segment.count_less(1);
         self.give_back(weight);
-        self.part_with(&Departed { node, weight, cause }, section);
+        self.settle_departure(&Departed { node, weight, cause }, section);
         Some(true)
     }
 

@@ -88,8 +88,8 @@ impl Ghosts {
         let all = self.words().get(bucket)?.load(Ordering::Relaxed);
         let other = all ^ (Self::ghost(tag) * EACH);
         let at = (0..GHOSTS).find(|at| other >> (BITS * at) & TAG == 0)?;
-        let is_proved = all >> (BITS * at + BITS - 1) & 1 != 0;
-        Some(if is_proved { Part::Proved } else { Part::Probation })
+        let is_protected = all >> (BITS * at + BITS - 1) & 1 != 0;
+        Some(if is_protected { Part::Proved } else { Part::Probation })
     }
 }
 

@@ -104,13 +104,13 @@ where
             None => self.put_new::<STRAIGHT>(hash, (table, bucket), fresh, section),
         };
         if let Err(fresh) = refused {
-            self.put_whatever(hash, fresh, section);
+            self.put_slow(hash, fresh, section);
         }
         version
     }
 
     #[cold]
-    fn put_whatever(&self, hash: KeyHash, fresh: Fresh<K, V>, section: &Section<'_>) {
+    fn put_slow(&self, hash: KeyHash, fresh: Fresh<K, V>, section: &Section<'_>) {
         self.put(hash, &mut Some(fresh), section, Asked::Before, |_| true);
     }
 
@@ -144,11 +144,11 @@ where
         drop(locked);
         fresh.publish();
         if STRAIGHT || departed.cause == Cause::Evicted {
-            self.counts.note(Event::Supplanting, section);
+            self.counts.note(Event::InsertionInPlace, section);
             self.retire_and_tell::<STRAIGHT>(&departed, section);
         } else {
             self.counts.note(Event::Insertion, section);
-            self.part_with(&departed, section);
+            self.settle_departure(&departed, section);
         }
         self.end_put::<STRAIGHT>(hash, section);
         Ok(())
@@ -159,7 +159,7 @@ where
     fn let_go(&self, departed: &Departed<K, V>, segment: &Segment<K, V>, section: &Section<'_>) {
         segment.count_less(1);
         self.give_back(departed.weight);
-        self.part_with(departed, section);
+        self.settle_departure(departed, section);
     }
 
     /// Of a key that is not there, in room of its own.
@@ -231,7 +231,7 @@ where
         let cause = Cause::of_replaced(is_over);
         let old = Departed { node: hit.node, weight, cause };
         self.counts.note(Event::Insertion, section);
-        self.part_on::<STRAIGHT>(&old, section);
+        self.settle_departure_on::<STRAIGHT>(&old, section);
         self.end_put::<STRAIGHT>(hash, section);
         Ok(())
     }

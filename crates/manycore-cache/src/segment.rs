@@ -47,7 +47,9 @@ use crate::key_hash::KeyHash;
 use crate::node::{Fresh, Kind, Node};
 use crate::reentrancy;
 use crate::single_flight::Panics;
-use crate::table::{Bucket, FREQUENCY_MAX, LeastUsed, Locked, PROVED, Slot, Table, UNPROVED};
+use crate::table::{
+    Bucket, FREQUENCY_MAX, LeastUsed, Locked, ON_PROBATION, PROTECTED, Slot, Table,
+};
 use manycore::section::{Section, Weight};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
@@ -93,7 +95,7 @@ const PATIENCE: usize = 64;
 impl Eviction {
     #[inline(always)]
     pub(crate) fn frequency_max(self) -> u8 {
-        if self == Eviction::Clock { PROVED + 1 } else { FREQUENCY_MAX }
+        if self == Eviction::Clock { PROTECTED + 1 } else { FREQUENCY_MAX }
     }
 }
 
@@ -214,8 +216,8 @@ impl<K, V> Segment<K, V> {
         if let Some(own) = own {
             let most = match queue.is_long() {
                 _ if !table.lines().has_spare() => FREQUENCY_MAX,
-                true => UNPROVED,
-                false => PROVED,
+                true => ON_PROBATION,
+                false => PROTECTED,
             };
             let departed = self.evict_used_less(table, own, most, kept, &depart);
             if departed.is_some() {
@@ -225,7 +227,7 @@ impl<K, V> Segment<K, V> {
         while queue.is_long() {
             let Some(record) = queue.pop() else { break };
             let bucket = table.bucket_of(record);
-            let departed = self.evict_used_less(table, bucket, UNPROVED, kept, &depart);
+            let departed = self.evict_used_less(table, bucket, ON_PROBATION, kept, &depart);
             if departed.is_some() {
                 return departed;
             }
@@ -244,7 +246,7 @@ impl<K, V> Segment<K, V> {
         kept: Option<NonNull<Node<K, V>>>,
         depart: &impl Fn(NonNull<Node<K, V>>) -> Departed<K, V>,
     ) -> Option<Departed<K, V>> {
-        let least = bucket.least_used(UNPROVED..=most, kept)?;
+        let least = bucket.least_used(ON_PROBATION..=most, kept)?;
         let node = least.node;
         let departed = depart(node);
         match Table::try_lock(bucket) {
@@ -287,10 +289,10 @@ impl<K, V> Segment<K, V> {
             let (at, bucket) = (index, &buckets[index]);
             index = if index + 1 == buckets.len() { 0 } else { index + 1 };
             crate::prefetch::prefetch(&buckets[index]);
-            let least = if has_probation && step < PATIENCE { PROVED } else { UNPROVED };
+            let least = if has_probation && step < PATIENCE { PROTECTED } else { ON_PROBATION };
             let Some(found) = bucket.least_used(least..=FREQUENCY_MAX, kept) else { continue };
             let (slot, node) = (found.slot, found.node);
-            if step < PATIENCE && found.frequency > PROVED {
+            if step < PATIENCE && found.frequency > PROTECTED {
                 bucket.cool();
                 continue;
             }

@@ -174,7 +174,7 @@ pub(crate) enum Event {
     Eviction,
     /// An insertion and an eviction at once: an entry that came in the place of another key's, in a
     /// full cache.
-    Supplanting,
+    InsertionInPlace,
     Expiration,
 }
 
@@ -218,12 +218,12 @@ impl Counts {
 
     pub(crate) fn sum(&self) -> Stats {
         let sum = |event| self.events.sum(event as usize);
-        let supplanted = sum(Event::Supplanting);
+        let in_place = sum(Event::InsertionInPlace);
         Stats {
             hits: sum(Event::Hit),
             misses: sum(Event::Miss),
-            insertions: sum(Event::Insertion) + supplanted,
-            evictions: sum(Event::Eviction) + supplanted,
+            insertions: sum(Event::Insertion) + in_place,
+            evictions: sum(Event::Eviction) + in_place,
             expirations: sum(Event::Expiration),
             // ORDER: Relaxed; counts.
             loads: self.loads.successes.load(Ordering::Relaxed),

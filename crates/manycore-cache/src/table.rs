@@ -18,7 +18,7 @@
 mod bucket;
 
 pub(crate) use self::bucket::{
-    Bucket, FREQUENCY_MAX, Hit, LeastUsed, PROVED, SLOTS, Slot, UNPROVED,
+    Bucket, FREQUENCY_MAX, Hit, LeastUsed, ON_PROBATION, PROTECTED, SLOTS, Slot,
 };
 use self::bucket::{Link, PINNED, TAG_SHIFT, address_in, tag_in};
 use crate::Line;
@@ -334,8 +334,8 @@ impl<K, V> Table<K, V> {
     #[inline(always)]
     pub(crate) fn remember(&self, bucket: &Bucket<K, V>, slot: Slot<'_, K, V>) {
         if !self.ghosts.is_empty() {
-            let is_proved = slot.frequency_now() != UNPROVED;
-            let part = if is_proved { Part::Proved } else { Part::Probation };
+            let is_protected = slot.frequency_now() != ON_PROBATION;
+            let part = if is_protected { Part::Proved } else { Part::Probation };
             self.ghosts.remember(self.index(bucket), slot.tag(), part);
             self.probation().note_eviction(part);
         }
@@ -346,16 +346,16 @@ impl<K, V> Table<K, V> {
     pub(crate) fn first_frequency(&self, bucket: &Bucket<K, V>, hash: KeyHash) -> u8 {
         let queue = self.probation();
         if !queue.has_room() || !queue.is_open() {
-            return PROVED;
+            return PROTECTED;
         }
         let left = self.ghosts.recall(self.index(bucket), hash.tag());
         if let Some(part) = left {
             queue.note_return(part);
         }
-        let is_proved = left == Some(Part::Probation)
+        let is_protected = left == Some(Part::Probation)
             || Chance::draw().one_of(ONE_PROVED_OF) == 0
             || !queue.push(hash);
-        if is_proved { PROVED } else { UNPROVED }
+        if is_protected { PROTECTED } else { ON_PROBATION }
     }
 
     /// Copies all links of a table whose locks are held.

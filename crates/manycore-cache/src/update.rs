@@ -413,7 +413,7 @@ where
         self.counts.note(Event::Insertion, section);
         match old {
             None => self.grow_if_full(segment, section),
-            Some(old) => self.part_with(&old, section),
+            Some(old) => self.settle_departure(&old, section),
         }
         self.end_put::<false>(hash, section);
     }

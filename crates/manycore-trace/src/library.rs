@@ -4,7 +4,7 @@ use crate::class::Class;
 use crate::event::kept;
 use crate::session;
 use crate::site::{Event, FieldType, Kind};
-use manycore::profile::{self, Happening, What};
+use manycore::profile::{self, EventKind};
 use std::panic::Location;
 use std::sync::OnceLock;
 
@@ -84,26 +84,26 @@ pub fn observe_library(class: Class) -> bool {
     profile::observe(record)
 }
 
-fn record(happening: &Happening) {
+fn record(happening: &profile::Event) {
     let Some(events) = EVENTS.get() else { return };
     if !events.wait.class.takes_next() {
         return;
     }
-    let Happening { what, kind, address, location, amount, .. } = *happening;
+    let profile::Event { what, kind, address, location, amount, .. } = *happening;
     let file = location.map_or("", Location::file);
     let line = location.map_or(0, Location::line);
     match what {
-        What::Waited => events.wait.record([
+        EventKind::Waited => events.wait.record([
             kept(&address),
             kept(&amount),
             kept(&line),
             kept(&kind),
             kept(&file),
         ]),
-        What::Promoted => events.promotion.record([kept(&address), kept(&kind)]),
-        What::Demoted => events.demotion.record([kept(&address), kept(&kind)]),
-        What::Merged => events.merge.record([kept(&address), kept(&amount), kept(&kind)]),
-        What::GracePeriod => {
+        EventKind::Promoted => events.promotion.record([kept(&address), kept(&kind)]),
+        EventKind::Demoted => events.demotion.record([kept(&address), kept(&kind)]),
+        EventKind::Merged => events.merge.record([kept(&address), kept(&amount), kept(&kind)]),
+        EventKind::GracePeriod => {
             events.grace_period.record([kept(&address), kept(&amount), kept(&kind)]);
         }
         _ => {}

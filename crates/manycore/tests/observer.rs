@@ -4,17 +4,17 @@
 use manycore::collections::Counter;
 use manycore::lock::TicketLock;
 use manycore::oplog::{Commuting, Deferred, Op};
-use manycore::profile::{self, Happening, What};
+use manycore::profile::{self, Event, EventKind};
 use manycore::section::Domain;
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-static SEEN: Mutex<Vec<(What, &'static str)>> = Mutex::new(Vec::new());
+static SEEN: Mutex<Vec<(EventKind, &'static str)>> = Mutex::new(Vec::new());
 
 /// An observer that promotes an object itself, and panics.
-fn hostile(happening: &Happening) {
-    SEEN.lock().unwrap().push((happening.what, happening.kind));
+fn hostile(event: &Event) {
+    SEEN.lock().unwrap().push((event.what, event.kind));
     let own = Counter::new(0);
     own.promote();
     own.demote();
@@ -65,18 +65,19 @@ fn hostile_observer_sees_each_kind_and_harms_no_object() {
     let _ = std::panic::take_hook();
     let seen = SEEN.lock().unwrap().clone();
     let expected = [
-        (What::Promoted, "Counter"),
-        (What::Demoted, "Counter"),
-        (What::Promoted, "Deferred"),
-        (What::Merged, "Deferred"),
-        (What::Demoted, "Deferred"),
-        (What::Waited, "TicketLock"),
-        (What::GracePeriod, "Domain"),
+        (EventKind::Promoted, "Counter"),
+        (EventKind::Demoted, "Counter"),
+        (EventKind::Promoted, "Deferred"),
+        (EventKind::Merged, "Deferred"),
+        (EventKind::Demoted, "Deferred"),
+        (EventKind::Waited, "TicketLock"),
+        (EventKind::GracePeriod, "Domain"),
     ];
-    for happening in expected {
-        assert!(seen.contains(&happening), "{happening:?} in {seen:?}");
+    for event in expected {
+        assert!(seen.contains(&event), "{event:?} in {seen:?}");
     }
     // What the observer itself did is not among them (profile.F5).
-    let promotions = seen.iter().filter(|found| **found == (What::Promoted, "Counter")).count();
+    let promotions =
+        seen.iter().filter(|found| **found == (EventKind::Promoted, "Counter")).count();
     assert_eq!(promotions, 1, "{seen:?}");
 }

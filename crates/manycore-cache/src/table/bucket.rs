@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 /// Links in a bucket.
 pub(crate) const SLOTS: usize = 7;
-/// ZeroedLines of a node that are fetched before it is looked at, about.
+/// Lines of a node that are fetched before it is looked at, about.
 const NODE_LINES: usize = 3;
 pub(super) const TAG_SHIFT: u32 = 50;
 
@@ -22,9 +22,9 @@ pub(super) const TAG_SHIFT: u32 = 50;
 pub(super) const PINNED: usize = 1 << 48;
 
 /// The reference byte of an entry on probation: it was not used since it came.
-pub(crate) const UNPROVED: u8 = 0;
-/// The lowest one of an entry that has proved itself.
-pub(crate) const PROVED: u8 = 1;
+pub(crate) const ON_PROBATION: u8 = 0;
+/// The lowest one of an entry that was used since it came.
+pub(crate) const PROTECTED: u8 = 1;
 /// The highest one: the hand skips such an entry as often as it is above the lowest.
 pub(crate) const FREQUENCY_MAX: u8 = 3;
 
@@ -207,7 +207,7 @@ impl<K, V> Bucket<K, V> {
     pub(crate) fn cool(&self) {
         for slot in self.slots() {
             let frequency = slot.frequency_now();
-            if frequency > PROVED {
+            if frequency > PROTECTED {
                 slot.set_frequency(frequency - 1);
             }
         }

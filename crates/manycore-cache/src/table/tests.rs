@@ -42,9 +42,9 @@ fn keys_are_on_probation_once_one_was_evicted_and_prove_themselves_by_coming_bac
     let hash = |n| KeyHash::of(n);
     let locked = table.lock(bucket).expect("the table is there");
     let first = |n: u64| table.first_frequency(bucket, hash(n));
-    assert_eq!((first(1), table.probation().len()), (PROVED, 0), "nothing was evicted yet");
+    assert_eq!((first(1), table.probation().len()), (PROTECTED, 0), "nothing was evicted yet");
     for n in 1..=3_u64 {
-        locked.add(&table, hash(n), node(n as usize), PROVED);
+        locked.add(&table, hash(n), node(n as usize), PROTECTED);
     }
     let slot = |n| locked.slot_of(node(n)).expect("linked");
     let evict = |n| {
@@ -53,17 +53,17 @@ fn keys_are_on_probation_once_one_was_evicted_and_prove_themselves_by_coming_bac
     };
     evict(1);
     // Not the key that had proved itself.
-    let all = (0..64).map(|_| first(1)).filter(|byte| *byte == UNPROVED).count();
+    let all = (0..64).map(|_| first(1)).filter(|byte| *byte == ON_PROBATION).count();
     assert!((1..=64).contains(&all), "{all} of 64 on probation");
     while table.probation().pop().is_some() {}
-    slot(2).set_frequency(UNPROVED);
+    slot(2).set_frequency(ON_PROBATION);
     evict(2);
-    assert!((0..8).all(|_| first(2) == PROVED), "it was on probation when it went");
+    assert!((0..8).all(|_| first(2) == PROTECTED), "it was on probation when it went");
     assert_eq!(table.probation().len(), 0);
     evict(3);
     // The queue has room for one record: a key that finds none is not on probation.
-    while first(9) == PROVED {}
-    assert!((0..8).all(|_| first(9) == PROVED));
+    while first(9) == PROTECTED {}
+    assert!((0..8).all(|_| first(9) == PROTECTED));
 }
 
 #[test]
@@ -71,12 +71,12 @@ fn each_of_several_that_were_used_least_goes_at_times() {
     let table = Table::<u8, u8>::new(1, true);
     let bucket = &table.buckets()[0];
     let locked = table.lock(bucket).expect("the table is there");
-    for (n, frequency) in [PROVED, 3, PROVED, PROVED].into_iter().enumerate() {
+    for (n, frequency) in [PROTECTED, 3, PROTECTED, PROTECTED].into_iter().enumerate() {
         locked.add(&table, KeyHash::of(n as u64), node(n + 1), frequency);
     }
     let mut times = [0; 5];
     for _ in 0..1000 {
-        let least = bucket.least_used(UNPROVED..=FREQUENCY_MAX, None).expect("there are some");
+        let least = bucket.least_used(ON_PROBATION..=FREQUENCY_MAX, None).expect("there are some");
         times[(1..=4).find(|n| node(*n) == least.node).expect("one of them")] += 1;
     }
     assert_eq!(times[2], 0, "it was used most");
@@ -132,9 +132,9 @@ fn hand_finds_the_least_used_and_cools_what_proved_itself() {
         locked.add(&table, KeyHash::of(n as u64), node(n + 1), frequency);
     }
     let least = |from, kept| bucket.least_used(from..=FREQUENCY_MAX, kept).map(|least| least.node);
-    assert_eq!(least(UNPROVED, None), Some(node(5)));
-    assert_eq!(least(PROVED, None), Some(node(9)));
-    assert_eq!(least(UNPROVED, Some(node(5))), Some(node(9)));
+    assert_eq!(least(ON_PROBATION, None), Some(node(5)));
+    assert_eq!(least(PROTECTED, None), Some(node(9)));
+    assert_eq!(least(ON_PROBATION, Some(node(5))), Some(node(9)));
     bucket.cool();
     let mut now: Vec<_> = bucket.slots().filter(|s| s.node().is_some()).collect();
     now.sort_by_key(|slot| slot.node());

@@ -111,8 +111,8 @@ impl<T> Growth<T> {
         Self { old: Atomic::null(), progress }
     }
 
-    /// Moves group `own` of `groups` groups, or a few others if `own` has moved. Returns true if all
-    /// groups have moved. `move_group` returns true if it has moved its group.
+    /// Moves group `own` of `groups` groups, or a few others if `own` has moved. Returns true if
+    /// all groups have moved. `move_group` returns true if it has moved its group.
     fn take_over(
         &self,
         own: usize,
@@ -169,8 +169,8 @@ impl<T> Root<T> {
 }
 
 impl<T: Growing> Root<T> {
-    /// Returns the table, if there is a table and no table before it, and the section need not raise
-    /// its era.
+    /// Returns the table, if there is a table and no table before it, and the section need not
+    /// raise its era.
     #[inline(always)]
     pub(super) fn settled<'s>(&self, section: &'s Section<'_>) -> Option<&'s T>
     where

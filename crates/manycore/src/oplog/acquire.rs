@@ -13,7 +13,7 @@ use super::object::Deferred;
 use super::promotion;
 use crate::lock::{self, Refused, held};
 use crate::percpu::{self, barrier};
-use crate::profile::{self, Of, What};
+use crate::profile::{self, EventKind, Of};
 use crate::sync::{Backoff, seeded_bug};
 use std::mem::ManuallyDrop;
 use std::ptr;
@@ -231,7 +231,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if profile::counts() {
             let updates = guard.window().unwrap_or(0);
             profile::operations(self.kind(), self, updates, 1);
-            profile::happened(What::Merged, self.kind(), self, updates);
+            profile::happened(EventKind::Merged, self.kind(), self, updates);
         }
         guard.into_hold()
     }

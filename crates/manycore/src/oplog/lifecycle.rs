@@ -27,7 +27,7 @@ use super::table::{Evictable, Eviction};
 use super::word::Word;
 use crate::lock::{self, LOCKED, held};
 use crate::percpu::{self, barrier};
-use crate::profile::{self, What};
+use crate::profile::{self, EventKind};
 use crate::sync::{self, MutPtr, Ordering, Panic, seeded_bug};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr;
@@ -132,7 +132,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let published = self.word.publish(word, in_name_of);
         if published {
             self.contention.note_hot();
-            profile::happened(What::Promoted, self.kind(), self, 0);
+            profile::happened(EventKind::Promoted, self.kind(), self, 0);
         }
         published
     }
@@ -156,7 +156,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         unsafe { self.abandon(hot) };
         guard.hold = Hold::LOCKED;
         guard.value = Some(self.value.get_mut());
-        profile::happened(What::Demoted, self.kind(), self, 0);
+        profile::happened(EventKind::Demoted, self.kind(), self, 0);
     }
 
     /// Excludes updaters and applies everything. Returns true if the hot state may be freed.

@@ -60,7 +60,7 @@
 mod observer;
 mod report;
 
-pub use observer::{Happening, What, observe};
+pub use observer::{Event, EventKind, observe};
 pub(crate) use observer::{Timed, happened};
 pub use report::{CallSite, HotObject, Profile};
 
@@ -395,7 +395,7 @@ fn count_wait(of: Of, time: Duration, handoffs: u64) {
     if is_on() {
         count(key, |counts| counts.add_wait(time, handoffs));
     }
-    observer::tell(What::Waited, key, time.as_nanos() as u64);
+    observer::tell(EventKind::Waited, key, time.as_nanos() as u64);
 }
 
 /// Counts operations of the object, for objects that count them anyway.

@@ -11,7 +11,7 @@ use std::time::Instant;
 /// See [`observe`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum What {
+pub enum EventKind {
     /// A thread waited for the object; the amount is in nanoseconds.
     Waited,
     /// The object got logs or cells for each thread.
@@ -30,20 +30,20 @@ pub enum What {
 /// See [`observe`] for an example.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub struct Happening {
+pub struct Event {
     /// The change that the object made.
-    pub what: What,
+    pub what: EventKind,
     /// The object's type.
     pub kind: &'static str,
     /// The object's address, or that of its shared part.
     pub address: usize,
     /// The line that waited.
     pub location: Option<&'static Location<'static>>,
-    /// Nanoseconds or a count; see [`What`].
+    /// Nanoseconds or a count; see [`EventKind`].
     pub amount: u64,
 }
 
-static OBSERVER: Raced<fn(&Happening), ()> = Raced::unmade();
+static OBSERVER: Raced<fn(&Event), ()> = Raced::unmade();
 
 thread_local! {
     /// True while this thread runs the observer (profile.F5).
@@ -55,12 +55,12 @@ thread_local! {
 ///
 /// ```
 /// use manycore::collections::Counter;
-/// use manycore::profile::{self, Happening, What};
+/// use manycore::profile::{self, Event, What};
 /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 ///
 /// static PROMOTED: AtomicU64 = AtomicU64::new(0);
-/// fn note(happening: &Happening) {
-///     if happening.what == What::Promoted {
+/// fn note(event: &Event) {
+///     if event.what == EventKind::Promoted {
 ///         PROMOTED.fetch_add(1, Relaxed);
 ///     }
 /// }
@@ -76,7 +76,7 @@ thread_local! {
 ///
 /// Cost: two reads of the clock and the observer, for a thread that waits anyway; see
 /// [`start`](super::start). Operations that do not wait cost what they always do.
-pub fn observe(observer: fn(&Happening)) -> bool {
+pub fn observe(observer: fn(&Event)) -> bool {
     let (_, is_first) = OBSERVER.set(observer);
     // ORDER: Relaxed; a hint, and the observer is read through its own lock.
     STATE.on.fetch_or(OBSERVED, Ordering::Relaxed);
@@ -85,20 +85,20 @@ pub fn observe(observer: fn(&Happening)) -> bool {
 
 /// Calls the observer, if there is one.
 #[cold]
-pub(super) fn tell(what: What, key: Key, amount: u64) {
+pub(super) fn tell(what: EventKind, key: Key, amount: u64) {
     let Some(observer) = OBSERVER.get() else { return };
     let Key { kind, address, location } = key;
     // In a thread's last destructors the flag is still there: it has none of its own.
     if IS_INSIDE.replace(true) {
         return;
     }
-    sync::contain(|| observer(&Happening { what, kind, address, location, amount }));
+    sync::contain(|| observer(&Event { what, kind, address, location, amount }));
     IS_INSIDE.set(false);
 }
 
 /// Reports that the object has done this.
 #[inline]
-pub(crate) fn happened<T: ?Sized>(what: What, kind: &'static str, object: &T, amount: u64) {
+pub(crate) fn happened<T: ?Sized>(what: EventKind, kind: &'static str, object: &T, amount: u64) {
     if counts() {
         let address = std::ptr::from_ref(object).cast::<()>().addr();
         tell(what, Key { kind, address, location: None }, amount);
@@ -119,7 +119,7 @@ impl Timed {
 
     /// Ends the event.
     #[inline]
-    pub(crate) fn end<T: ?Sized>(self, what: What, kind: &'static str, object: &T) {
+    pub(crate) fn end<T: ?Sized>(self, what: EventKind, kind: &'static str, object: &T) {
         if let Some(since) = self.0 {
             happened(what, kind, object, since.elapsed().as_nanos() as u64);
         }

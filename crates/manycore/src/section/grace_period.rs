@@ -14,7 +14,7 @@ use super::local::Local;
 use super::report::Sightings;
 use super::state::{MARGIN, State, unpoisoned};
 use crate::percpu::barrier;
-use crate::profile::{Timed, What};
+use crate::profile::{EventKind, Timed};
 use crate::sync::{LoadToChange, MutexGuard, Ordering, seeded_bug};
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -95,7 +95,7 @@ impl State {
         self.found.0.looked.store(round.limit, Ordering::Release);
         let seen = f(sightings);
         drop(leader);
-        timed.end(What::GracePeriod, "Domain", self);
+        timed.end(EventKind::GracePeriod, "Domain", self);
         (round, seen)
     }
 

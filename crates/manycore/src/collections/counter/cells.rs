@@ -44,7 +44,7 @@ use crate::oplog::table::{self, Evictable};
 use crate::percpu::slot_table::{SlotPtr, SlotTable};
 use crate::percpu::{self, BiasedSlot, Slot, barrier};
 use crate::policy::Streak;
-use crate::profile::{self, What};
+use crate::profile::{self, EventKind};
 use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, Backoff, Ordering, seeded_bug};
 use std::ptr;
 
@@ -727,7 +727,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
             // SAFETY: published nowhere but in the table, which it leaves here.
             unsafe { release(cells) };
         }
-        profile::happened(What::Promoted, "Counter", self.values, 0);
+        profile::happened(EventKind::Promoted, "Counter", self.values, 0);
         drop(eviction);
         true
     }
@@ -761,7 +761,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
         promotion::wait_until_left(raw, hot.is_biased());
         // SAFETY: counter.N3 - out of the table, out of the group, announced by no record.
         drop(unsafe { Box::from_raw(raw) });
-        profile::happened(What::Demoted, "Counter", self.values, 0);
+        profile::happened(EventKind::Demoted, "Counter", self.values, 0);
     }
 }
 

@@ -43,7 +43,7 @@ pub struct HashMapView<'m, K, V, S = RandomState> {
 type NotLinked<K, V> = Option<Owned<Entry<K, V>>>;
 
 /// The entry that is there, and the one that was not put in.
-type NotPut<'s, K, V> = (&'s Entry<K, V>, Owned<Entry<K, V>>);
+type NotInserted<'s, K, V> = (&'s Entry<K, V>, Owned<Entry<K, V>>);
 
 /// An entry was put in.
 struct Put<'s, K, V> {
@@ -53,13 +53,13 @@ struct Put<'s, K, V> {
 
 /// An entry that was unlinked: dropping this retires it, also if its weigher panics. For maps with
 /// a weigher.
-struct Leaving<'s, K: Send + Sync, V: Send + Sync> {
+struct RetireOnDrop<'s, K: Send + Sync, V: Send + Sync> {
     section: &'s Section<'s>,
     entry: Shared<'s, Entry<K, V>>,
     weight: Weight,
 }
 
-impl<K: Send + Sync, V: Send + Sync> Drop for Leaving<'_, K, V> {
+impl<K: Send + Sync, V: Send + Sync> Drop for RetireOnDrop<'_, K, V> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: unlinked under the bucket's lock by the maker, so once; without links
@@ -144,11 +144,11 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
     fn find(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Found<'_, K, V>> {
         match self.find_now(hash, &is_key) {
             Some(found) => found,
-            None => self.find_anyway(hash, is_key),
+            None => self.find_slow(hash, is_key),
         }
     }
 
-    /// The usual way alone: `None` if `find_anyway` is to be called.
+    /// The usual way alone: `None` if `find_slow` is to be called.
     #[inline(always)]
     fn find_now(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Option<Found<'_, K, V>>> {
         self.table_now()?.bucket(hash).find_now(hash, is_key, &self.section)
@@ -158,7 +158,7 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
     /// section has to raise its era.
     #[cold]
     #[inline(never)]
-    fn find_anyway(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Found<'_, K, V>> {
+    fn find_slow(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Found<'_, K, V>> {
         loop {
             let table = self.table()?;
             match table.bucket(hash).find(hash, &is_key, &self.section) {
@@ -347,10 +347,10 @@ where
         weight: Weight,
         heap_bytes: fn(&K, &V) -> usize,
     ) {
-        let mut leaving = Leaving { section: &self.section, entry: old, weight };
+        let mut retired = RetireOnDrop { section: &self.section, entry: old, weight };
         if let Some(entry) = old.as_ref() {
             let heap = heap_bytes(&entry.key, &entry.value);
-            leaving.weight = Weight::exact(size_of::<Entry<K, V>>()).plus(heap);
+            retired.weight = Weight::exact(size_of::<Entry<K, V>>()).plus(heap);
         }
     }
 
@@ -362,7 +362,7 @@ where
         &'s self,
         entry: Owned<Entry<K, V>>,
         replace: bool,
-    ) -> Result<Put<'s, K, V>, NotPut<'s, K, V>> {
+    ) -> Result<Put<'s, K, V>, NotInserted<'s, K, V>> {
         let (hash, section) = (entry.hash, &self.section);
         let mut may_grow = true;
         loop {

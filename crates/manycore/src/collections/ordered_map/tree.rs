@@ -83,7 +83,7 @@ impl<'s, K, V> Position<'s, K, V> {
 }
 
 /// An entry that was not put in, and where its key is.
-type NotPut<'s, K, V> = (K, Fresh<V>, Position<'s, K, V>);
+type NotInserted<'s, K, V> = (K, Fresh<V>, Position<'s, K, V>);
 
 /// How nodes were put in the place of others in their parent.
 enum Below {
@@ -239,7 +239,7 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         value: Fresh<V>,
         may_replace: bool,
         section: &'s Section<'_>,
-    ) -> Result<(&'s V, Option<&'s V>), NotPut<'s, K, V>> {
+    ) -> Result<(&'s V, Option<&'s V>), NotInserted<'s, K, V>> {
         let mut found = self.find(section, &|own| own.cmp(&key));
         loop {
             let Some(place) = found else {
