@@ -124,7 +124,7 @@ impl<'a, Q: Eq + ?Sized, K: Borrow<Q>, V> Sought<'a, Q, K, V> {
     fn hit(self) -> Option<Hit<'a, K, V>> {
         let is_key = |own: &K| own.borrow() == self.key;
         match self.likely {
-            // SAFETY: the section keeps the node (cache.N1).
+            // SAFETY: the section keeps the node (node.N1).
             Some(hit) if is_key(unsafe { &(*hit.node.as_ptr()).key }) => Some(hit),
             _ => self.bucket.find(self.hash, is_key),
         }

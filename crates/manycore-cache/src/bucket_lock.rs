@@ -5,16 +5,19 @@
 //! each on a word of its own.
 //!
 //! Laws:
-//! - cache.W1 A thread that finds the byte free may take it, and so barge past the queue. A thread
+//! - bucket_lock.W1 A thread that finds the byte free may take it, and so barge past the queue. A
+//! thread
 //!   that finds it held enqueues, and keeps the *turn*, the head of the queue, until it has
 //!   released the lock.
-//! - cache.W2 The owner of the turn marks a held byte as wanted. The holder leaves a wanted byte
+//! - bucket_lock.W2 The owner of the turn marks a held byte as wanted. The holder leaves a wanted
+//! byte
 //!   reserved, and only the owner of the turn takes a reserved one: no thread barges for ever. A
 //!   mark that the holder's store overwrites is set again.
-//! - cache.W3 A thread that holds a lock of a table does not wait for that table's turn; a thread
+//! - bucket_lock.W3 A thread that holds a lock of a table does not wait for that table's turn; a
+//! thread
 //!   that replaces a table acquires the turn first, and keeps it. So the owner of the turn does not
 //!   wait for a thread that waits for the turn.
-//! - cache.W4 The byte of a replaced table stays `MOVED` for ever.
+//! - bucket_lock.W4 The byte of a replaced table stays `MOVED` for ever.
 //!
 //! Source: the queue is that of Mellor-Crummey and Scott (1991), which the ParSec paper (EuroSys
 //! 2016, section 5.2) gives memcached's buckets.
@@ -76,7 +79,7 @@ impl Queue {
 }
 
 impl BucketLock {
-    /// Takes the lock; `None` if the table has been replaced (cache.W4).
+    /// Takes the lock; `None` if the table has been replaced (bucket_lock.W4).
     #[inline]
     pub(crate) fn lock<'t>(&'t self, queue: &'t Queue) -> Option<BucketGuard<'t>> {
         match self.take_free() {
@@ -106,7 +109,7 @@ impl BucketLock {
         if reentrancy::is_under_lock() {
             return self.lock_for_callback();
         }
-        // cache.W1: the byte was held, so this thread enqueues, and keeps its turn with the
+        // bucket_lock.W1: the byte was held, so this thread enqueues, and keeps its turn with the
         // lock.
         let turn = queue.turn();
         let mut hold = self.lock_in_turn(&turn)?;
@@ -115,7 +118,7 @@ impl BucketLock {
     }
 
     /// Takes the lock for a thread that holds one of another cache: outside the queue, so that no
-    /// thread waits behind it, and with a time limit (law cache.U2).
+    /// thread waits behind it, and with a time limit (law reentrancy.U2).
     ///
     /// # Panics
     /// If the lock does not become free in that time.
@@ -146,7 +149,7 @@ impl BucketLock {
     fn take(&self, free: u8) -> Result<Hold<'_>, u8> {
         debug_assert!(
             matches!(free, FREE | RESERVED),
-            "cache.W2: a byte of {free} is taken as free"
+            "bucket_lock.W2: a byte of {free} is taken as free"
         );
         // ORDER: Acquire; pairs with Release in `Hold::drop`.
         self.0
@@ -155,7 +158,7 @@ impl BucketLock {
     }
 
     /// Takes the lock with the table's turn in hand; `None` if the table has been replaced
-    /// (cache.W4).
+    /// (bucket_lock.W4).
     pub(crate) fn lock_in_turn(&self, _turn: &Turn<'_>) -> Option<BucketGuard<'_>> {
         let mut looks = 0;
         loop {
@@ -200,7 +203,7 @@ fn wait(looks: &mut u32) {
 }
 
 impl BucketGuard<'_> {
-    /// Gives the lock up for ever: the table has been replaced (cache.W4).
+    /// Gives the lock up for ever: the table has been replaced (bucket_lock.W4).
     pub(crate) fn retire(self) {
         let Self { hold, turn } = self;
         std::mem::ManuallyDrop::new(hold).leave(MOVED);
@@ -227,9 +230,12 @@ impl Drop for Hold<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // ORDER: Relaxed; the mark orders nothing, and one that comes later is made again
-        // (cache.W2).
+        // (bucket_lock.W2).
         let seen = self.0.0.load(Ordering::Relaxed);
-        debug_assert!(matches!(seen, HELD | WANTED), "cache.W2: a held byte was changed to {seen}");
+        debug_assert!(
+            matches!(seen, HELD | WANTED),
+            "bucket_lock.W2: a held byte was changed to {seen}"
+        );
         self.leave(if seen == WANTED { RESERVED } else { FREE });
     }
 }

@@ -1,10 +1,12 @@
 //! Caches that share one limit: a cache whose capacity is charged to a budget.
 //!
 //! Laws:
-//! - cache.S1 What cache.G1 says of the capacity holds of a budgeted cache's *granted* capacity: as
+//! - budgeted.S1 What segment.G1 says of the capacity holds of a budgeted cache's *granted*
+//! capacity: as
 //!   much as it has charged. It grows when an insertion finds the pool empty, by a batch, and
 //!   shrinks when the budget asks; the builder's capacity bounds it.
-//! - cache.S2 A cache gives back in a thread that holds no bucket's lock: within a callback under a
+//! - budgeted.S2 A cache gives back in a thread that holds no bucket's lock: within a callback
+//! under a
 //!   lock of any cache it gives nothing.
 
 use crate::builder::{BuildError, Builder};
@@ -24,7 +26,7 @@ const BATCHES: u64 = 1024;
 pub(crate) struct Budgeted {
     level: BudgetTree,
     batch: i64,
-    /// What is charged to the level (cache.S1).
+    /// What is charged to the level (budgeted.S1).
     granted: Line<AtomicI64>,
     /// The segment that gives first next time.
     next: AtomicUsize,
@@ -50,7 +52,7 @@ impl Budgeted {
     fn release(&self, capacity: i64) {
         // ORDER: Relaxed; a count.
         let before = self.granted.0.fetch_sub(capacity, Ordering::Relaxed);
-        debug_assert!(capacity <= before, "cache.S1: {capacity} given back of {before}");
+        debug_assert!(capacity <= before, "budgeted.S1: {capacity} given back of {before}");
         self.level.release(capacity.unsigned_abs());
     }
 }
@@ -152,7 +154,7 @@ where
     fn shrink_by(&self, wanted: u64) -> u64 {
         let Some(budgeted) = &self.budgeted else { return 0 };
         if reentrancy::is_under_lock() {
-            return 0; // cache.S2
+            return 0; // budgeted.S2
         }
         let wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
         let mut held = Back { cache: self, capacity: take(&self.pool.0, wanted) };

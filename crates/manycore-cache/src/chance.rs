@@ -1,4 +1,4 @@
-//! Random numbers for what the cache leaves to chance (cache.G6).
+//! Random numbers for what the cache leaves to chance (segment.G6).
 
 use std::cell::Cell;
 
@@ -26,7 +26,7 @@ impl Chance {
     /// A number below this power of two.
     #[inline(always)]
     pub(crate) fn one_of(self, these: u32) -> u32 {
-        debug_assert!(these.is_power_of_two(), "cache.G6: no mask takes one of {these}");
+        debug_assert!(these.is_power_of_two(), "segment.G6: no mask takes one of {these}");
         if cfg!(manycore_loom) {
             return these - 1; // a model leaves nothing to chance
         }

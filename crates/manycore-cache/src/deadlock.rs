@@ -1,9 +1,11 @@
 //! Loads that wait for loads: which run on the calling thread, and which wait for which.
 //!
 //! Laws:
-//! - cache.C1 A thread notes the loads whose user code it is running, innermost last. A request for
+//! - deadlock.C1 A thread notes the loads whose user code it is running, innermost last. A request
+//! for
 //!   a key whose load is among them would wait for itself.
-//! - cache.C2 A load that waits for another, or runs another, has an edge to it, in one graph for
+//! - deadlock.C2 A load that waits for another, or runs another, has an edge to it, in one graph
+//! for
 //!   all caches. An edge that would close a cycle is not added: its request panics, which ends
 //!   that load, and the others go on.
 //!
@@ -49,7 +51,7 @@ fn locked() -> MutexGuard<'static, Graph> {
     GRAPH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The load's user code runs on this thread as long as this lives (cache.C1).
+/// The load's user code runs on this thread as long as this lives (deadlock.C1).
 pub(crate) struct Running(());
 
 impl Running {
@@ -75,7 +77,7 @@ fn innermost() -> Option<LoadId> {
     RUNNING.try_with(|running| running.borrow().last().copied()).unwrap_or(None)
 }
 
-/// That the innermost load of a thread depends on another (cache.C2), as long as this lives.
+/// That the innermost load of a thread depends on another (deadlock.C2), as long as this lives.
 #[derive(Default)]
 pub(crate) struct Edge(Option<(LoadId, LoadId)>);
 
@@ -107,7 +109,7 @@ impl Edge {
     fn remove(&mut self) {
         let Some(edge) = self.0.take() else { return };
         let mut graph = graph();
-        debug_assert!(graph.contains_key(&edge), "cache.C2: an edge is removed twice: {edge:?}");
+        debug_assert!(graph.contains_key(&edge), "deadlock.C2: an edge is removed twice: {edge:?}");
         if let Some(count) = graph.get_mut(&edge) {
             *count -= 1;
             if *count == 0 {

@@ -2,12 +2,14 @@
 //! is told, whatever user code panics on the way.
 //!
 //! Laws:
-//! - cache.D1 An entry is weighed before it is unlinked, so that a weigher that panics loses
+//! - departure.D1 An entry is weighed before it is unlinked, so that a weigher that panics loses
 //!   nothing; the weight that was taken is what is given back.
-//! - cache.D2 What is unlinked is retired once and told once. User code that panics (a listener, or
+//! - departure.D2 What is unlinked is retired once and told once. User code that panics (a
+//! listener, or
 //!   the destructor of another entry) keeps the rest from neither; the first panic goes on when all
 //!   is done.
-//! - cache.D3 An entry whose time is over leaves as expired, by every way out: a read, an update of
+//! - departure.D3 An entry whose time is over leaves as expired, by every way out: a read, an
+//! update of
 //!   its key, an update that makes room, a sweep, or a removal of many.
 
 use crate::Cache;
@@ -45,7 +47,7 @@ where
     fn drop(&mut self) {
         debug_assert!(
             self.all.iter().all(|departed| departed.weight >= 0),
-            "cache.D1: an entry that has left weighs less than nothing"
+            "departure.D1: an entry that has left weighs less than nothing"
         );
         self.segment.count_less(self.all.len());
         self.cache.give_back(self.all.iter().map(|departed| departed.weight).sum());
@@ -63,7 +65,7 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Counts, retires and tells (cache.D2). The capacity is the caller's.
+    /// Counts, retires and tells (departure.D2). The capacity is the caller's.
     #[inline(always)]
     pub(crate) fn settle_departure(&self, departed: &Departed<K, V>, section: &Section<'_>) {
         self.settle_departure_on::<false>(departed, section);
@@ -96,7 +98,7 @@ where
             Some(listener) if !STRAIGHT && self.told & cause.bit() != 0 => {
                 self.part_and_tell(departed, listener, section);
             }
-            // SAFETY: cache.N1 - unlinked by the caller under its bucket's lock.
+            // SAFETY: node.N1 - unlinked by the caller under its bucket's lock.
             _ => unsafe {
                 Node::retire(*node, &self.home, self.kind_of::<STRAIGHT>(), section, *weight);
             },
@@ -111,12 +113,12 @@ where
         section: &Section<'_>,
     ) {
         let mut panics = Panics::default();
-        // SAFETY: cache.N1 - unlinked by the caller of `settle_departure` under its bucket's lock.
+        // SAFETY: node.N1 - unlinked by the caller of `settle_departure` under its bucket's lock.
         panics.catch(|| unsafe {
             Node::retire(departed.node, &self.home, self.kind(), section, departed.weight);
         });
         panics.catch(|| {
-            // SAFETY: cache.N1 - retired just above, in the section of the caller, which is open
+            // SAFETY: node.N1 - retired just above, in the section of the caller, which is open
             // until after this call and keeps it.
             let node = unsafe { departed.node.as_ref() };
             listener(&node.key, &node.value, departed.cause);
@@ -124,14 +126,14 @@ where
         panics.resume();
     }
 
-    /// Why an entry leaves that makes room (cache.D3). The section keeps it.
+    /// Why an entry leaves that makes room (departure.D3). The section keeps it.
     #[inline(always)]
     pub(crate) fn cause_of_eviction(&self, node: Found<K, V>) -> Cause {
         let is_over = self.is_timed && self.is_expired_cold(node);
         if is_over { Cause::Expired } else { Cause::Evicted }
     }
 
-    /// An entry that is about to be unlinked to make room (cache.D1).
+    /// An entry that is about to be unlinked to make room (departure.D1).
     #[inline(always)]
     pub(crate) fn depart<const STRAIGHT: bool>(&self, node: Found<K, V>) -> Departed<K, V> {
         if STRAIGHT {
@@ -199,13 +201,13 @@ where
         accept: Option<impl FnOnce() -> bool>,
     ) -> Option<bool> {
         let segment = self.segment(hash);
-        let weight = self.weight_of(node); // cache.D1
+        let weight = self.weight_of(node); // departure.D1
         let locked = self.lock(hash, section);
         let slot = locked.slot_of(node)?;
         if accept.is_some_and(|accept| !self.under_lock(accept)) {
             return Some(false);
         }
-        debug_assert_eq!(slot.node(), Some(node), "cache.N1: another node is unlinked");
+        debug_assert_eq!(slot.node(), Some(node), "node.N1: another node is unlinked");
         let was_pinned = slot.is_pinned();
         locked.clear(slot);
         if cause != Cause::Expired {
@@ -267,8 +269,8 @@ where
         true
     }
 
-    /// Removes every entry that has expired (cache.D3), and those that the test names, which runs
-    /// under their bucket's lock. Loads that are under way are not put in.
+    /// Removes every entry that has expired (departure.D3), and those that the test names, which
+    /// runs under their bucket's lock. Loads that are under way are not put in.
     pub(crate) fn remove_all(&self, test: impl Fn(Found<K, V>) -> bool) {
         self.begin_update();
         self.flights.mark_all();

@@ -68,7 +68,7 @@ where
             if time.is_some() {
                 self.note_end();
             }
-            // SAFETY: cache.N2 - a timed cache is full, and this one has metadata; found in a
+            // SAFETY: node.N2 - a timed cache is full, and this one has metadata; found in a
             // section that is open.
             // ORDER: Relaxed; times order nothing.
             unsafe { Node::extra(node).as_ref() }.expires.store(expires, Ordering::Relaxed);

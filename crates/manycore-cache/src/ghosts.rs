@@ -64,7 +64,7 @@ impl Ghosts {
     /// What a ghost keeps of a tag; not zero, which is no ghost.
     #[inline(always)]
     fn ghost(tag: usize) -> u32 {
-        debug_assert!(tag != 0, "cache.T1: a free place is remembered as evicted");
+        debug_assert!(tag != 0, "cache_table.T1: a free place is remembered as evicted");
         (tag as u32 & TAG).max(1)
     }
 

@@ -40,7 +40,7 @@ impl<'a, K, V> Entry<'a, K, V> {
     }
 
     fn node(self) -> &'a Node<K, V> {
-        // SAFETY: the caller of `new` promised that it is kept (cache.N1).
+        // SAFETY: the caller of `new` promised that it is kept (node.N1).
         unsafe { self.node.as_ref() }
     }
 
@@ -58,7 +58,7 @@ impl<'a, K, V> Entry<'a, K, V> {
     /// included. For [`Cache::compare_and_swap`]. Zero in a cache without metadata
     /// (`Builder::without_metadata`).
     pub fn version(self) -> u64 {
-        // SAFETY: cache.N1, cache.N2 - the maker of this promised a section that outlives `'a` and
+        // SAFETY: node.N1, node.N2 - the maker of this promised a section that outlives `'a` and
         // keeps the node, and that the node is of this kind (`Entry::new`).
         unsafe { Node::version(self.node, self.kind) }
     }
@@ -125,7 +125,7 @@ impl<'c, K, V> Guard<'c, K, V> {
     }
 
     fn node(&self) -> &Node<K, V> {
-        // SAFETY: the section keeps it (cache.N1).
+        // SAFETY: the section keeps it (node.N1).
         unsafe { self.node.as_ref() }
     }
 
@@ -155,7 +155,7 @@ impl<'c, K, V> Guard<'c, K, V> {
 
     /// As [`Entry::version`].
     pub fn version(&self) -> u64 {
-        // SAFETY: the section keeps it (cache.N1).
+        // SAFETY: the section keeps it (node.N1).
         unsafe { Node::version(self.node, self.kind) }
     }
 }
@@ -217,7 +217,8 @@ impl<'c, K, V, S> Iterator for Iter<'c, K, V, S> {
                 return Some(unsafe { self.cache.guard(node, self.cache.domain.enter()) });
             }
             let segment = self.cache.segments.get(self.segment)?;
-            // All from one table, which stays as it is if it is replaced in between (cache.T4).
+            // All from one table, which stays as it is if it is replaced in between
+            // (cache_table.T4).
             let buckets = segment.table(&self.section).buckets().iter();
             self.found.extend(buckets.flat_map(|b| b.slots()).filter_map(Slot::node));
             self.segment += 1;

@@ -4,11 +4,13 @@
 //! it covers 512 times as much.
 //!
 //! Laws:
-//! - cache.L1 From 4 KiB on the memory comes from the system and goes back there at once: the
+//! - huge_pages.L1 From 4 KiB on the memory comes from the system and goes back there at once: the
 //!   tables that a growing cache leaves behind do not stay with the allocator.
-//! - cache.L2 Behind the requested lines are spare ones. Each is handed out once. Untouched pages
+//! - huge_pages.L2 Behind the requested lines are spare ones. Each is handed out once. Untouched
+//! pages
 //!   of them cost nothing.
-//! - cache.L3 The allocation has room for all lines from the first on, which is aligned to a line.
+//! - huge_pages.L3 The allocation has room for all lines from the first on, which is aligned to a
+//! line.
 
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;
@@ -45,7 +47,7 @@ impl ZeroedLines {
     /// So many lines, at least one, and half as many spare ones if there are many. The first `hot`
     /// are accessed all the time, and get huge pages.
     pub(crate) fn zeroed(lines: usize, hot: usize) -> Self {
-        // cache.L1: a mapping of its own goes back to the system when the table does.
+        // huge_pages.L1: a mapping of its own goes back to the system when the table does.
         let is_mapped = cfg!(all(unix, not(miri))) && lines >= MAPPED_MIN / LINE;
         let all = if is_mapped { lines + lines / 2 } else { lines };
         let bytes = all.checked_mul(LINE).expect("manycore: capacity overflow");
@@ -57,9 +59,10 @@ impl ZeroedLines {
         let skipped = memory.addr().get().next_multiple_of(align) - memory.addr().get();
         debug_assert!(
             skipped < align && skipped + bytes <= layout.size(),
-            "cache.L3: {skipped} bytes before {bytes} bytes of lines exceed the allocation"
+            "huge_pages.L3: {skipped} bytes before {bytes} bytes of lines exceed the allocation"
         );
-        // SAFETY: cache.L3 - less than `align` bytes on, and so many were requested in addition.
+        // SAFETY: huge_pages.L3 - less than `align` bytes on, and so many were requested in
+        // addition.
         let first = unsafe { memory.add(skipped) };
         if hot * LINE >= HUGE {
             // Not the last ones, if they fill no huge page: it would take in what is spare.
@@ -74,12 +77,12 @@ impl ZeroedLines {
     /// If there are not so many.
     pub(crate) fn line(&self, number: usize) -> NonNull<u8> {
         assert!(number <= self.all, "manycore: line {number} of {}", self.all);
-        // SAFETY: cache.L3 - the memory has `all` lines from `first` on, and `number` was compared
-        // with that just now; so this is in the allocation or its end.
+        // SAFETY: huge_pages.L3 - the memory has `all` lines from `first` on, and `number` was
+        // compared with that just now; so this is in the allocation or its end.
         unsafe { self.first.add(number * LINE) }
     }
 
-    /// An unused spare line (cache.L2), while there are any.
+    /// An unused spare line (huge_pages.L2), while there are any.
     pub(crate) fn spare(&self) -> Option<NonNull<u8>> {
         // ORDER: Relaxed; only that no two get the same line matters.
         let number = self.lines + self.spares.fetch_add(1, Ordering::Relaxed);

@@ -116,7 +116,7 @@ where
 
     /// The short way for a key that is not there: with room of its own, or, in a full cache that
     /// doesn't weigh, with that of another entry, which goes, and leaves its capacity and its count
-    /// to the new one (cache.G1). Gives the node back if by now there may be an entry of the key,
+    /// to the new one (segment.G1). Gives the node back if by now there may be an entry of the key,
     /// which only one of its tag can be.
     #[inline(never)]
     fn put_new<const STRAIGHT: bool>(
@@ -191,7 +191,7 @@ where
     }
 
     /// Whether an entry of this hash needs the room of another one, of which any is enough: then
-    /// capacity passes from the one to the other (cache.G1).
+    /// capacity passes from the one to the other (segment.G1).
     #[inline(always)]
     fn is_full_for<const STRAIGHT: bool>(&self, hash: KeyHash) -> bool {
         // ORDER: Relaxed; a count of capacity, which orders nothing.

@@ -239,10 +239,10 @@ struct Line<T>(T);
 #[doc(alias = "bounded map")]
 pub struct Cache<K, V, S = RandomState> {
     segments: Box<[Segment<K, V>]>,
-    /// Unreserved capacity; below zero if a thread found none (law cache.G1).
+    /// Unreserved capacity; below zero if a thread found none (law segment.G1).
     pool: Line<AtomicI64>,
     capacity: AtomicI64,
-    /// What pinned entries weigh (cache.P2).
+    /// What pinned entries weigh (cache_pinned.P2).
     pinned: AtomicI64,
     hasher: S,
     eviction: Eviction,
@@ -369,7 +369,7 @@ impl<K, V, S> Cache<K, V, S> {
         if self.ends.is_some() {
             return self.end_of(node);
         }
-        // SAFETY: cache.N2 - a timed cache is full, unless it has no metadata; the caller's section
+        // SAFETY: node.N2 - a timed cache is full, unless it has no metadata; the caller's section
         // keeps the node.
         // ORDER: Relaxed; times order nothing.
         unsafe { Node::extra(node).as_ref() }.expires.load(Ordering::Relaxed)
@@ -379,12 +379,12 @@ impl<K, V, S> Cache<K, V, S> {
     #[inline]
     fn end_of(&self, node: NonNull<Node<K, V>>) -> u64 {
         if let Some(ends) = &self.ends {
-            // SAFETY: cache.N1 - callers pass a node that they found in a section that is still
+            // SAFETY: node.N1 - callers pass a node that they found in a section that is still
             // open.
             let node = unsafe { node.as_ref() };
             return ends(&node.key, &node.value).map_or(NEVER, builder::nanos);
         }
-        // SAFETY: cache.N2 - a timed cache is full, unless it has no metadata; the caller's section
+        // SAFETY: node.N2 - a timed cache is full, unless it has no metadata; the caller's section
         // keeps it.
         let extra = unsafe { Node::extra(node).as_ref() };
         // ORDER: Relaxed; times order nothing.
@@ -406,7 +406,7 @@ impl<K, V, S> Cache<K, V, S> {
         if !self.may_idle() {
             return;
         }
-        // SAFETY: cache.N2 - a cache with times to idle is full; the caller's section keeps it.
+        // SAFETY: node.N2 - a cache with times to idle is full; the caller's section keeps it.
         let extra = unsafe { Node::extra(node).as_ref() };
         if let Some(idle) = self.idle_of(extra) {
             // ORDER: Relaxed; times order nothing.
@@ -447,7 +447,7 @@ impl<K, V, S> Cache<K, V, S> {
         std::ptr::from_ref(self).cast()
     }
 
-    /// Runs user code under a lock of this cache (law cache.U1).
+    /// Runs user code under a lock of this cache (law reentrancy.U1).
     fn under_lock<R>(&self, callback: impl FnOnce() -> R) -> R {
         reentrancy::under_lock(self.identity(), callback)
     }
@@ -462,7 +462,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// What the nodes of this cache are, to one that knows whether it is straight.
     #[inline(always)]
     fn kind_of<const STRAIGHT: bool>(&self) -> Kind {
-        debug_assert!(!STRAIGHT || self.kind.is_plain(), "cache.N2: a straight path is not");
+        debug_assert!(!STRAIGHT || self.kind.is_plain(), "node.N2: a straight path is not");
         if STRAIGHT { Kind::Plain } else { self.kind }
     }
 
@@ -477,7 +477,7 @@ impl<K, V, S> Cache<K, V, S> {
     #[inline(always)]
     unsafe fn guard<'c>(&self, node: NonNull<Node<K, V>>, section: Section<'c>) -> Guard<'c, K, V> {
         // SAFETY: the caller promises that the node was found, or published, in `section`, and is
-        // of this cache, whose nodes are of one kind (cache.N2).
+        // of this cache, whose nodes are of one kind (node.N2).
         unsafe { Guard::new(node, self.kind(), section) }
     }
 
@@ -485,15 +485,15 @@ impl<K, V, S> Cache<K, V, S> {
     /// As for [`Entry::new`]; the node is of this cache.
     #[inline(always)]
     unsafe fn entry<'a>(&self, node: NonNull<Node<K, V>>) -> Entry<'a, K, V> {
-        // SAFETY: the caller promises that a section that outlives `'a` keeps the node (cache.N1),
-        // and that it is of this cache, whose nodes are of one kind (cache.N2).
+        // SAFETY: the caller promises that a section that outlives `'a` keeps the node (node.N1),
+        // and that it is of this cache, whose nodes are of one kind (node.N2).
         unsafe { Entry::new(node, self.kind()) }
     }
 
     #[inline(always)]
     fn segment(&self, hash: KeyHash) -> &Segment<K, V> {
         let at = hash.segment(self.segments.len());
-        debug_assert!(at < self.segments.len(), "cache.G1: no segment {at}");
+        debug_assert!(at < self.segments.len(), "segment.G1: no segment {at}");
         // SAFETY: there are as many as a power of two, which `Builder::build` alone chooses; `at`
         // has none of its bits.
         unsafe { self.segments.get_unchecked(at) }

@@ -1,4 +1,5 @@
-//! Read-through with single flight: one load for each key (laws cache.F1 to cache.F7).
+//! Read-through with single flight: one load for each key (laws single_flight.F1 to
+//! single_flight.F7).
 
 use crate::Cache;
 use crate::guard::Guard;
@@ -217,7 +218,7 @@ where
         self.flights.join((&self.domain, &self.home), hash, seed, asks)
     }
 
-    /// Puts in what was loaded, unless the key was updated since (cache.F4).
+    /// Puts in what was loaded, unless the key was updated since (single_flight.F4).
     fn land(
         &self,
         lead: &mut Lead<'_, K, V>,

@@ -149,10 +149,10 @@ where
             if !accept(unsafe { self.entry(node) }) {
                 return None;
             }
-            // SAFETY: cache.N1 - found in this section, which is open still.
+            // SAFETY: node.N1 - found in this section, which is open still.
             let again = is_locked.then_some(|| accept(unsafe { self.entry(node) }));
             if let Some(is_out) = self.take_out_if(hash, node, Cause::Removed, &section, again) {
-                // SAFETY: cache.N1 - found in this section; `take_out_if` has retired it, but the
+                // SAFETY: node.N1 - found in this section; `take_out_if` has retired it, but the
                 // section keeps it and moves into the guard. It is of this cache.
                 return is_out.then(|| unsafe { self.guard(node, section) });
             }

@@ -1,19 +1,19 @@
 //! Nodes: a key, its value, and what the cache knows about them.
 //!
 //! Laws:
-//! - cache.N1 A node is made unlinked ([`Fresh`]), linked once, unlinked once under its bucket's
+//! - node.N1 A node is made unlinked ([`Fresh`]), linked once, unlinked once under its bucket's
 //!   lock, and then retired once. Between the first and the grace period's end its key and value do
 //!   not change.
-//! - cache.N2 A node ends with nothing, [`Plain`] or [`Extra`], as the [`Kind`] of its [`Home`]
+//! - node.N2 A node ends with nothing, [`Plain`] or [`Extra`], as the [`Kind`] of its [`Home`]
 //!   says; the fields before it stand in the same places in all three (`repr(C)`), and so does the
 //!   version in the last two.
-//! - cache.N3 A node does not point to its owner: its slab does, or the area that it lies in, which
+//! - node.N3 A node does not point to its owner: its slab does, or the area that it lies in, which
 //!   are noted with its home. So the user of a node must know its cache, or its kind. Nodes of
 //!   small caches lie in memory that the process shares, and have no home to be found: a slab of
 //!   their own would take 64 KiB for each thread.
-//! - cache.N4 A load's node ([`Seed`]) has its key before its value. Threads that want the same key
+//! - node.N4 A load's node ([`Seed`]) has its key before its value. Threads that want the same key
 //!   may read that, in sections, until it leaves the list of loads; then it is linked or retired
-//!   (law cache.F5).
+//!   (law single_flight.F5).
 
 use crate::node_memory::{NODE_AREA, NodeMemory};
 use manycore::section::{Section, Weight};
@@ -142,16 +142,16 @@ impl<K, V> Home<K, V> {
         assert_eq!(
             kind == Kind::Lent,
             lent.is_some(),
-            "cache.N2: the kind of nodes and the owner of their memory disagree"
+            "node.N2: the kind of nodes and the owner of their memory disagree"
         );
         Arc::new_cyclic(|own: &Weak<Self>| {
-            let note = own.as_ptr().cast(); // cache.N3
+            let note = own.as_ptr().cast(); // node.N3
             let memory = match (kind, lent) {
                 (_, Some(lent)) => {
                     lent.begin(Layout::new::<Node<K, V>>(), note);
                     Memory::Lent(lent)
                 }
-                (Kind::Lent, None) => unreachable!("cache.N2: it was asserted"),
+                (Kind::Lent, None) => unreachable!("node.N2: it was asserted"),
                 (Kind::Bare, None) => Memory::Bare(Slab::with_owner(note)),
                 (Kind::Plain, None) => Memory::Plain(Slab::with_owner(note)),
                 (Kind::Full, None) => Memory::Full(Slab::with_owner(note)),
@@ -205,7 +205,7 @@ impl<K, V> Home<K, V> {
     /// Nothing is in the node any more, no pointer to it is left, and its home is alive.
     #[inline(always)]
     unsafe fn take_back(node: NonNull<Node<K, V>>, kind: Kind) {
-        // SAFETY: cache.N2 - the caller promises a node of this kind, so it lies in the memory of
+        // SAFETY: node.N2 - the caller promises a node of this kind, so it lies in the memory of
         // that kind, which `Home::new` has made for it; nothing is in it and nothing reaches it any
         // more, and its home is alive.
         unsafe {
@@ -254,7 +254,8 @@ impl<K, V> Home<K, V> {
             }
             Memory::Shared => slab::allocate(Layout::new::<Node<K, V, Extra>>()).cast(),
         };
-        // Links have no room for more (cache.T1). Memory that is used again was asked about once.
+        // Links have no room for more (cache_table.T1). Memory that is used again was asked about
+        // once.
         assert!(node.addr().get() <= ADDRESS, "manycore: an address beyond 48 bits");
         node
     }
@@ -262,8 +263,8 @@ impl<K, V> Home<K, V> {
     /// A node with a key alone.
     pub(crate) fn begin(&self, key: K) -> Seed<K, V> {
         let node = self.allocate_new();
-        // SAFETY: cache.N1 - fresh memory of this type from the slab, and the key comes first
-        // (cache.N2). It is written before the load is listed, so requests may read it (cache.N4).
+        // SAFETY: node.N1 - fresh memory of this type from the slab, and the key comes first
+        // (node.N2). It is written before the load is listed, so requests may read it (node.N4).
         unsafe { node.cast::<K>().write(key) };
         Seed { node, kind: self.kind }
     }
@@ -280,7 +281,7 @@ impl<K, V> Home<K, V> {
             .is_full()
             .then(|| extra(seed.as_ref().expect("a seed to complete").key(), &value));
         let seed = std::mem::ManuallyDrop::new(seed.take().expect("a seed to complete"));
-        // SAFETY: cache.N1 - the rest of the node is this thread's alone, and not initialized.
+        // SAFETY: node.N1 - the rest of the node is this thread's alone, and not initialized.
         unsafe { Self::write_rest(seed.node, self.kind, value, extra) };
         Fresh { node: seed.node, kind: seed.kind }
     }
@@ -296,11 +297,11 @@ impl<K, V> Home<K, V> {
         section: &Section<'_>,
         extra: impl FnOnce(&K, &V) -> Extra,
     ) -> Fresh<K, V> {
-        debug_assert!(self.kind.is_like(kind), "cache.N2: a node of another kind is made");
+        debug_assert!(self.kind.is_like(kind), "node.N2: a node of another kind is made");
         // User code first: if it panics, there is no memory yet that would be lost.
         let extra = kind.is_full().then(|| extra(&key, &value));
         let node = self.allocate(kind, Some(section));
-        // SAFETY: cache.N1 - memory for a node of this kind that is this thread's alone, and has
+        // SAFETY: node.N1 - memory for a node of this kind that is this thread's alone, and has
         // nothing in it.
         unsafe {
             (&raw mut (*node.as_ptr()).key).write(key);
@@ -316,8 +317,8 @@ impl<K, V> Home<K, V> {
     /// is an `extra` if the kind is full.
     #[inline(always)]
     unsafe fn write_rest(node: Found<K, V>, kind: Kind, value: V, extra: Option<Extra>) {
-        // SAFETY: cache.N2 - the caller promises memory of this kind, so the node's end is of it.
-        // References lead to the key only, which other threads may read (cache.N4).
+        // SAFETY: node.N2 - the caller promises memory of this kind, so the node's end is of it.
+        // References lead to the key only, which other threads may read (node.N4).
         unsafe {
             (&raw mut (*node.as_ptr()).value).write(value);
             if let Some(extra) = extra {
@@ -349,24 +350,24 @@ impl<K, V> Node<K, V> {
     /// The version; zero in a cache without metadata.
     ///
     /// # Safety
-    /// The node is alive, and of this kind (cache.N1).
+    /// The node is alive, and of this kind (node.N1).
     #[inline]
     pub(crate) unsafe fn version(this: NonNull<Self>, kind: Kind) -> u64 {
         if matches!(kind, Kind::Bare | Kind::Lent) {
             return 0;
         }
         // SAFETY: the caller promises that the node is alive and of this kind; in plain and in full
-        // nodes the version stands in the same place (cache.N2).
+        // nodes the version stands in the same place (node.N2).
         unsafe { (*this.cast::<Node<K, V, Plain>>().as_ptr()).extra.version }
     }
 
     /// The home of a node that is not in shared memory.
     ///
     /// # Safety
-    /// The node is alive, and of this kind; and so is its home (cache.N1).
+    /// The node is alive, and of this kind; and so is its home (node.N1).
     #[inline]
     unsafe fn home<'h>(this: NonNull<Self>, kind: Kind) -> &'h Home<K, V> {
-        // SAFETY: cache.N3 - the slabs of a home are noted with it; the caller knows the kind.
+        // SAFETY: node.N3 - the slabs of a home are noted with it; the caller knows the kind.
         let home = unsafe {
             match kind {
                 Kind::Bare => Slab::owner_of(this),
@@ -377,30 +378,30 @@ impl<K, V> Node<K, V> {
             }
         };
         // SAFETY: the caller promises that the home is alive; what is noted with a home's slab or
-        // area is the address of that home (cache.N3).
+        // area is the address of that home (node.N3).
         unsafe { &*home.cast::<Home<K, V>>() }
     }
 
     /// The part that only some caches have.
     ///
     /// # Safety
-    /// The node's home is full (cache.N2).
+    /// The node's home is full (node.N2).
     #[inline]
     pub(crate) unsafe fn extra(this: NonNull<Self>) -> NonNull<Extra> {
         let node = this.cast::<Node<K, V, Extra>>();
-        // SAFETY: cache.N2 - the caller knows that the node was made with the field.
+        // SAFETY: node.N2 - the caller knows that the node was made with the field.
         unsafe { NonNull::new_unchecked(&raw mut (*node.as_ptr()).extra) }
     }
 
     /// Drops what is in the node, and gives its memory back.
     ///
     /// # Safety
-    /// No thread has the node any more, it is of this kind, and its home is alive (cache.N1).
+    /// No thread has the node any more, it is of this kind, and its home is alive (node.N1).
     #[inline(always)]
     unsafe fn free(this: NonNull<Self>, kind: Kind) {
         if !std::mem::needs_drop::<(K, V)>() {
             // SAFETY: the caller promises that the node is reached by nothing else, of this kind,
-            // and its home alive; it was made there (cache.N3), and no part of it has a destructor.
+            // and its home alive; it was made there (node.N3), and no part of it has a destructor.
             unsafe { Home::take_back(this, kind) };
             return;
         }
@@ -408,13 +409,13 @@ impl<K, V> Node<K, V> {
         struct Back<K, V>(NonNull<Node<K, V>>, Kind);
         impl<K, V> Drop for Back<K, V> {
             fn drop(&mut self) {
-                // SAFETY: cache.N1 - the cache drops its home after the domain, which runs this;
+                // SAFETY: node.N1 - the cache drops its home after the domain, which runs this;
                 // made there, and no thread has it any more.
                 unsafe { Home::take_back(self.0, self.1) };
             }
         }
         let _back = Back(this, kind);
-        // SAFETY: cache.N1 - the caller promises that the node is reached by nothing else; key and
+        // SAFETY: node.N1 - the caller promises that the node is reached by nothing else; key and
         // value are in it and are dropped once, here. No other field has a destructor.
         unsafe { this.drop_in_place() };
     }
@@ -452,8 +453,8 @@ impl<K, V> Node<K, V> {
             }
         }
         let _back = Back(this, kind);
-        // SAFETY: cache.N4 - the caller promises that the node is a `Seed` that nothing else
-        // reaches: its key is there, at its beginning (cache.N2), and is dropped once, here.
+        // SAFETY: node.N4 - the caller promises that the node is a `Seed` that nothing else
+        // reaches: its key is there, at its beginning (node.N2), and is dropped once, here.
         unsafe { this.cast::<K>().drop_in_place() };
     }
 
@@ -485,7 +486,7 @@ impl<K, V> Node<K, V> {
     /// the home's, or one like it.
     ///
     /// # Safety
-    /// It is of this home, and was unlinked by the caller, under the lock of its bucket (cache.N1).
+    /// It is of this home, and was unlinked by the caller, under the lock of its bucket (node.N1).
     #[inline]
     pub(crate) unsafe fn retire(
         this: NonNull<Self>,
@@ -494,9 +495,9 @@ impl<K, V> Node<K, V> {
         section: &Section<'_>,
         weight: i64,
     ) {
-        debug_assert!(home.kind.is_like(kind), "cache.N2: retired as of another kind");
+        debug_assert!(home.kind.is_like(kind), "node.N2: retired as of another kind");
         let garbage = home.garbage::<(K, V)>(kind, weight);
-        // SAFETY: cache.N1 - unlinked, retired once, and freed by what knows how; it has no links.
+        // SAFETY: node.N1 - unlinked, retired once, and freed by what knows how; it has no links.
         unsafe { section.retire_raw(this.cast(), garbage, home.free) };
     }
 }
@@ -512,7 +513,7 @@ unsafe impl<K: Send, V: Send> Send for Seed<K, V> {}
 
 impl<K, V> Seed<K, V> {
     pub(crate) fn key(&self) -> &K {
-        // SAFETY: cache.N1 - the key is there, comes first (cache.N2), and nothing changes it.
+        // SAFETY: node.N1 - the key is there, comes first (node.N2), and nothing changes it.
         unsafe { self.node.cast::<K>().as_ref() }
     }
 
@@ -524,14 +525,14 @@ impl<K, V> Seed<K, V> {
     pub(crate) fn retire(self, home: &Home<K, V>, section: &Section<'_>) {
         let seed = std::mem::ManuallyDrop::new(self);
         let free = Node::<K, V>::freeing_key(seed.kind);
-        // SAFETY: cache.N1 - not linked, retired once, and freed by what knows how.
+        // SAFETY: node.N1 - not linked, retired once, and freed by what knows how.
         unsafe { section.retire_raw(seed.node.cast(), home.garbage::<K>(home.kind, 0), free) };
     }
 }
 
 impl<K, V> Drop for Seed<K, V> {
     fn drop(&mut self) {
-        // SAFETY: cache.N1 - never shared, or it would have been retired.
+        // SAFETY: node.N1 - never shared, or it would have been retired.
         unsafe { Node::free_key(self.node, self.kind) };
     }
 }
@@ -554,12 +555,12 @@ impl<K, V> Fresh<K, V> {
 
     #[inline]
     pub(crate) fn get(&self) -> &Node<K, V> {
-        // SAFETY: cache.N1 - alive, and it does not change.
+        // SAFETY: node.N1 - alive, and it does not change.
         unsafe { self.node.as_ref() }
     }
 
     pub(crate) fn version(&self) -> u64 {
-        // SAFETY: cache.N1 - alive.
+        // SAFETY: node.N1 - alive.
         unsafe { Node::version(self.node, self.kind) }
     }
 
@@ -578,7 +579,7 @@ impl<K, V> Fresh<K, V> {
     pub(crate) fn retire(self, home: &Home<K, V>, section: &Section<'_>) {
         let kind = self.kind;
         let node = self.publish();
-        // SAFETY: cache.N2 - full, as was just seen; cache.N1 - not linked, and retired once.
+        // SAFETY: node.N2 - full, as was just seen; node.N1 - not linked, and retired once.
         unsafe {
             let weight = if kind.is_full() { Node::extra(node).as_ref().weight } else { 0 };
             Node::retire(node, home, kind, section, i64::from(weight));
@@ -589,7 +590,7 @@ impl<K, V> Fresh<K, V> {
     pub(crate) fn into_parts(self) -> (K, V) {
         let kind = self.kind;
         let node = self.publish();
-        // SAFETY: cache.N1 - no other thread has the node; key and value are moved out once, and
+        // SAFETY: node.N1 - no other thread has the node; key and value are moved out once, and
         // then only the memory is given back.
         unsafe {
             let read = node.as_ptr();
@@ -602,7 +603,7 @@ impl<K, V> Fresh<K, V> {
 
 impl<K, V> Drop for Fresh<K, V> {
     fn drop(&mut self) {
-        // SAFETY: cache.N1 - never linked, so it is ours alone.
+        // SAFETY: node.N1 - never linked, so it is ours alone.
         unsafe { Node::free(self.node, self.kind) };
     }
 }

@@ -1,10 +1,12 @@
 //! Pinned entries: what eviction leaves alone.
 //!
 //! Laws:
-//! - cache.P1 A bit of the link says that its entry is pinned. It changes under the lock of the
+//! - cache_pinned.P1 A bit of the link says that its entry is pinned. It changes under the lock of
+//! the
 //!   bucket, and goes with the link: an entry that is replaced, removed or expired is not pinned
 //!   any more. A table that is replaced and an entry that is moved keep it.
-//! - cache.P2 Pinned entries weigh half of the capacity together at most, when they are pinned:
+//! - cache_pinned.P2 Pinned entries weigh half of the capacity together at most, when they are
+//! pinned:
 //!   that is charged before the bit is set, and given back after it has gone. So there is something
 //!   to evict, and an entry that weighs more than what they leave is turned away.
 
@@ -116,7 +118,7 @@ impl<K, V, S> Cache<K, V, S> {
         let before = self.pinned.fetch_sub(weight, Ordering::Relaxed);
         debug_assert!(
             before >= weight || self.ends.is_some(),
-            "cache.P2: {weight} of {before} pinned"
+            "cache_pinned.P2: {weight} of {before} pinned"
         );
     }
 
@@ -128,7 +130,8 @@ impl<K, V, S> Cache<K, V, S> {
     }
 }
 
-/// Weight of an entry that is about to be pinned (cache.P2); given back when this is dropped.
+/// Weight of an entry that is about to be pinned (cache_pinned.P2); given back when this is
+/// dropped.
 struct Charged<'c, K, V, S>(&'c Cache<K, V, S>, i64);
 
 impl<'c, K, V, S> Charged<'c, K, V, S> {

@@ -4,13 +4,16 @@
 //! takes it searches that bucket for an entry on probation. The queue is a ring, oldest first.
 //!
 //! Laws:
-//! - cache.Q1 Records are hints: what is linked counts. A record whose entry is gone finds nothing,
+//! - probation.Q1 Records are hints: what is linked counts. A record whose entry is gone finds
+//! nothing,
 //!   or another entry on probation in its bucket. The ends of the queue are read and written
 //!   without a lock: threads at it at once may lose a record, or take one twice. A lost one leaves
 //!   an entry on probation to the next record of its bucket, or to the hand.
-//! - cache.Q2 Records are added with the lock of their entry's bucket held; so none is added to a
+//! - probation.Q2 Records are added with the lock of their entry's bucket held; so none is added to
+//! a
 //!   table that is being replaced.
-//! - cache.Q3 The queue's target is from an eighteenth of a record for each bucket, which is about
+//! - probation.Q3 The queue's target is from an eighteenth of a record for each bucket, which is
+//! about
 //!   a hundredth of the entries, to seven eighths of the ring. Before the first eviction there is
 //!   none, and nothing is on probation. The target moves by half a record when a key comes back
 //!   that the ghosts remember. It grows if more of those come back that were evicted on probation
@@ -49,7 +52,7 @@ pub(crate) struct Ends {
     head: AtomicUsize,
     /// Records added so far.
     tail: AtomicUsize,
-    /// The target, in half records (cache.Q3).
+    /// The target, in half records (probation.Q3).
     target: AtomicUsize,
     /// Of the entries that left each part, how many come back: averages.
     returns: [AtomicU32; 2],
@@ -74,7 +77,7 @@ impl<'t> ProbationQueue<'t> {
     fn record(self, at: usize) -> &'t AtomicU32 {
         debug_assert!(
             self.records.len().is_power_of_two(),
-            "cache.Q1: a queue of {} records",
+            "probation.Q1: a queue of {} records",
             self.records.len()
         );
         &self.records[at & (self.records.len() - 1)]
@@ -83,27 +86,27 @@ impl<'t> ProbationQueue<'t> {
     /// Records there are.
     #[inline]
     pub(crate) fn len(self) -> usize {
-        // ORDER: Relaxed; hints (cache.Q1), as all of this file. The head is read first: so it is
-        // not beyond the tail, except for what was taken in between.
+        // ORDER: Relaxed; hints (probation.Q1), as all of this file. The head is read first: so it
+        // is not beyond the tail, except for what was taken in between.
         let head = self.ends.head.load(Ordering::Relaxed);
         self.ends.tail.load(Ordering::Relaxed).saturating_sub(head)
     }
 
-    /// The target, in half records; 0 before the first eviction (cache.Q3).
+    /// The target, in half records; 0 before the first eviction (probation.Q3).
     #[inline(always)]
     fn target(self) -> usize {
-        // ORDER: Relaxed; a hint (cache.Q1).
+        // ORDER: Relaxed; a hint (probation.Q1).
         self.ends.target.load(Ordering::Relaxed)
     }
 
     fn set_target(self, halves: usize) {
         let most = 2 * (self.records.len() - self.records.len() / 8);
         let least = (2 * self.buckets / BUCKETS_FOR_ONE).max(2);
-        // ORDER: Relaxed; a hint (cache.Q1), as are the averages.
+        // ORDER: Relaxed; a hint (probation.Q1), as are the averages.
         self.ends.target.store(halves.min(most).max(least), Ordering::Relaxed);
     }
 
-    /// Whether entries are put on probation: not before one was evicted (cache.Q3).
+    /// Whether entries are put on probation: not before one was evicted (probation.Q3).
     #[inline(always)]
     pub(crate) fn is_open(self) -> bool {
         self.target() != 0
@@ -115,10 +118,10 @@ impl<'t> ProbationQueue<'t> {
         2 * self.len() > self.target()
     }
 
-    /// An entry of this part is evicted (cache.Q3).
+    /// An entry of this part is evicted (probation.Q3).
     #[inline(always)]
     pub(crate) fn note_eviction(self, part: Part) {
-        // ORDER: Relaxed; hints (cache.Q1): of two threads one may not be counted.
+        // ORDER: Relaxed; hints (probation.Q1): of two threads one may not be counted.
         if !self.is_open() {
             self.ends.returns.iter().for_each(|share| share.store(ALL / 2, Ordering::Relaxed));
             self.set_target(0);
@@ -128,9 +131,9 @@ impl<'t> ProbationQueue<'t> {
         share.store(before - (before >> SHARE), Ordering::Relaxed);
     }
 
-    /// A key comes back that was evicted from this part (cache.Q3).
+    /// A key comes back that was evicted from this part (probation.Q3).
     pub(crate) fn note_return(self, part: Part) {
-        // ORDER: Relaxed; hints (cache.Q1), as above.
+        // ORDER: Relaxed; hints (probation.Q1), as above.
         let [probation, proved] = &self.ends.returns;
         let share = &self.ends.returns[part as usize];
         let before = share.load(Ordering::Relaxed);
@@ -140,7 +143,7 @@ impl<'t> ProbationQueue<'t> {
         self.set_target(if is_too_short { target + 1 } else { target.saturating_sub(1) });
     }
 
-    /// Adds a record; false if there is no room. cache.Q2 is the caller's.
+    /// Adds a record; false if there is no room. probation.Q2 is the caller's.
     #[inline(always)]
     pub(crate) fn push(self, hash: KeyHash) -> bool {
         self.add(hash.upper())
@@ -148,7 +151,7 @@ impl<'t> ProbationQueue<'t> {
 
     #[inline(always)]
     fn add(self, record: u32) -> bool {
-        // ORDER: Relaxed; cache.Q1. Not one step: of two threads that add at once one loses its
+        // ORDER: Relaxed; probation.Q1. Not one step: of two threads that add at once one loses its
         // record, and one that was stopped in between may set an end back.
         let (head, tail) = (&self.ends.head, &self.ends.tail);
         let at = tail.load(Ordering::Relaxed);
@@ -166,7 +169,7 @@ impl<'t> ProbationQueue<'t> {
     /// Takes the oldest record.
     #[inline(always)]
     pub(crate) fn pop(self) -> Option<u32> {
-        // ORDER: Relaxed; cache.Q1. Not one step, as above: two threads may take one record.
+        // ORDER: Relaxed; probation.Q1. Not one step, as above: two threads may take one record.
         let tail = self.ends.tail.load(Ordering::Relaxed);
         let head = self.ends.head.load(Ordering::Relaxed);
         // What the ring has no room for was overwritten.
@@ -188,7 +191,7 @@ impl<'t> ProbationQueue<'t> {
             self.set_target(old.target());
         }
         for (new, old) in self.ends.returns.iter().zip(&old.ends.returns) {
-            // ORDER: Relaxed; hints (cache.Q1).
+            // ORDER: Relaxed; hints (probation.Q1).
             new.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
@@ -211,7 +214,7 @@ mod tests {
         assert_eq!(probation.len(), 1);
     }
 
-    /// As if threads had been stopped between reading an end and writing it (cache.Q1).
+    /// As if threads had been stopped between reading an end and writing it (probation.Q1).
     #[test]
     fn ends_that_were_set_back_come_into_step_again() {
         let (room, ends) = (records(4), Ends::default());
@@ -226,7 +229,7 @@ mod tests {
         assert_eq!((probation.len(), probation.pop()), (1, Some(KeyHash::of(2).upper())));
     }
 
-    /// cache.Q3
+    /// probation.Q3
     #[test]
     fn target_moves_to_the_part_of_which_more_comes_back() {
         let (room, ends) = (records(64), Ends::default());

@@ -5,10 +5,10 @@
 //! an entry without metadata, `Hash` while a table is replaced) are noted here for their thread.
 //!
 //! Laws:
-//! - cache.U1 An update of a cache panics, before it changes anything, in a thread that runs a
+//! - reentrancy.U1 An update of a cache panics, before it changes anything, in a thread that runs a
 //!   callback under a lock of the same cache: it might wait for itself. Reads take no lock, and
 //!   work.
-//! - cache.U2 A thread that runs a callback under a lock never waits without limit for another
+//! - reentrancy.U2 A thread that runs a callback under a lock never waits without limit for another
 //!   cache's lock, and never replaces a table: callbacks of two caches that update each other's
 //!   cache end with a panic after [`WAIT_LIMIT`], not with a deadlock.
 
@@ -75,7 +75,7 @@ fn has_frame_of(cache: *const ()) -> bool {
     false
 }
 
-/// Law cache.U1.
+/// Law reentrancy.U1.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn refuse_under_lock_of(cache: *const ()) {

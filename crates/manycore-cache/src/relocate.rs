@@ -49,7 +49,7 @@ where
                 let old_weight = self.weight_of(node);
                 let Some(locked) = table.lock(bucket) else { break };
                 let Some(slot) = locked.slot_of(node) else { continue };
-                // SAFETY: cache.N1 - not linked yet, so only this call has it, and `fresh` keeps it
+                // SAFETY: node.N1 - not linked yet, so only this call has it, and `fresh` keeps it
                 // until `publish`; `settle` cannot keep the entry longer.
                 let new = unsafe { self.entry(fresh.address()) };
                 self.under_lock(|| settle(entry(), new));
@@ -61,7 +61,7 @@ where
                 // ORDER: Relaxed; counts of capacity order nothing. What it may lack is paid back
                 // by later updates.
                 self.pool.0.fetch_add(old_weight - weight, Ordering::Relaxed);
-                // SAFETY: cache.N1 - unlinked above, under its bucket's lock.
+                // SAFETY: node.N1 - unlinked above, under its bucket's lock.
                 unsafe {
                     crate::Node::retire(node, &self.home, self.kind(), &section, old_weight);
                 }

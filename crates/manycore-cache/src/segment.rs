@@ -5,24 +5,24 @@
 //! decisions instead of a global policy.
 //!
 //! Laws:
-//! - cache.G1 Capacity is in one place: in the common pool, spare in a segment, reserved by a
+//! - segment.G1 Capacity is in one place: in the common pool, spare in a segment, reserved by a
 //!   thread that is about to link, or used by linked entries. A link is made after a
 //!   reservation, except when nothing is left to evict: then the pool goes below zero, and later
 //!   updates pay it back. An entry that takes the place of another takes its capacity with it.
-//! - cache.G2 No thread holds two buckets' locks, except one that replaces a table: it holds all
-//!   locks of that table, and its queue's turn (cache.W3).
-//! - cache.G3 The hands are hints: two evictors at one hand may visit a bucket twice.
-//! - cache.G4 An eviction visits so many buckets at most, and then takes any entry that is not
+//! - segment.G2 No thread holds two buckets' locks, except one that replaces a table: it holds all
+//!   locks of that table, and its queue's turn (bucket_lock.W3).
+//! - segment.G3 The hands are hints: two evictors at one hand may visit a bucket twice.
+//! - segment.G4 An eviction visits so many buckets at most, and then takes any entry that is not
 //!   pinned.
-//! - cache.G5 The reference byte is the whole state of an entry: zero is probation, and each use
+//! - segment.G5 The reference byte is the whole state of an entry: zero is probation, and each use
 //!   adds one. A new entry is on probation and has a record in the queue of its segment. It has
 //!   proved itself at once if nothing was evicted yet, if the ghosts know its key from probation,
-//!   if there is no room in the queue, and by chance (cache.G6). Room is made by the entry of the
-//!   oldest record if the queue is longer than its target (cache.Q3), and else by the hand. But if
-//!   the chain of the key that comes has no free place, it makes the room itself. What goes is then
-//!   an entry on probation, in the hand's turn one with no uses left, and any if the table has no
-//!   lines to spare.
-//! - cache.G6 No entry that is used no more stays for ever, whichever keys come. Of several that
+//!   if there is no room in the queue, and by chance (segment.G6). Room is made by the entry of the
+//!   oldest record if the queue is longer than its target (probation.Q3), and else by the hand. But
+//!   if the chain of the key that comes has no free place, it makes the room itself. What goes is
+//!   then an entry on probation, in the hand's turn one with no uses left, and any if the table has
+//!   no lines to spare.
+//! - segment.G6 No entry that is used no more stays for ever, whichever keys come. Of several that
 //!   were used least a random one goes; and one in 128 new entries has proved itself at once, so
 //!   that the hand moves on. (New keys that come in turns would else evict each other from
 //!   probation before any is used again. Any regular choice could meet the same keys each time.)
@@ -106,14 +106,14 @@ struct Hand(AtomicUsize);
 impl Hand {
     #[inline(always)]
     fn bucket(&self, buckets: usize) -> usize {
-        // ORDER: Relaxed; a hint (cache.G3). The table may be another than when it was set.
+        // ORDER: Relaxed; a hint (segment.G3). The table may be another than when it was set.
         let at = self.0.load(Ordering::Relaxed);
         if at < buckets { at } else { 0 }
     }
 
     #[inline(always)]
     fn set(&self, bucket: usize) {
-        // ORDER: Relaxed; a hint (cache.G3).
+        // ORDER: Relaxed; a hint (segment.G3).
         self.0.store(bucket, Ordering::Relaxed);
     }
 }
@@ -180,7 +180,7 @@ impl<K, V> Segment<K, V> {
     pub(crate) fn count_less(&self, entries: usize) {
         // ORDER: Relaxed; a count.
         let before = self.changing.entries.fetch_sub(entries, Ordering::Relaxed);
-        debug_assert!(entries <= before, "cache.N1: {entries} entries leave a segment of {before}");
+        debug_assert!(entries <= before, "node.N1: {entries} entries leave a segment of {before}");
     }
 
     /// Takes up to so much of the spare capacity.
@@ -189,12 +189,12 @@ impl<K, V> Segment<K, V> {
     }
 
     pub(crate) fn add_spare(&self, capacity: i64) {
-        debug_assert!(capacity >= 0, "cache.G1: {capacity} of capacity become spare");
+        debug_assert!(capacity >= 0, "segment.G1: {capacity} of capacity become spare");
         // ORDER: Relaxed; a count.
         self.changing.spare.fetch_add(capacity, Ordering::Relaxed);
     }
 
-    /// Unlinks the entry that is worth the least (cache.G5); the caller counts it and retires it.
+    /// Unlinks the entry that is worth the least (segment.G5); the caller counts it and retires it.
     /// `None` if nothing was found. The room is for a key of the hash `near`, if there is one.
     /// `kept` stays: the update that makes room is about it.
     /// `depart` says with which weight and cause. It runs user code, with no lock held, before the
@@ -269,8 +269,8 @@ impl<K, V> Segment<K, V> {
 
     /// Turns the hand until an entry goes: of each bucket that it passes the one that was used
     /// least, if that has no uses left; if it has, all of the bucket cool by one, which needs no
-    /// lock (cache.T3). Where there is probation it moves on from the bucket even so: those that
-    /// are left there have been used since others were not.
+    /// lock (cache_table.T3). Where there is probation it moves on from the bucket even so: those
+    /// that are left there have been used since others were not.
     #[inline(never)]
     fn sweep(
         &self,
@@ -283,7 +283,7 @@ impl<K, V> Segment<K, V> {
         let mut index = self.changing.main.bucket(buckets.len());
         // Those on probation are the queue's.
         let has_probation = table.probation().has_room();
-        // cache.G4: after PATIENCE buckets any entry goes, so a full turn finds one if there is
+        // segment.G4: after PATIENCE buckets any entry goes, so a full turn finds one if there is
         // one.
         for step in 0..=PATIENCE + buckets.len() {
             let (at, bucket) = (index, &buckets[index]);
@@ -320,8 +320,8 @@ impl<K, V> Segment<K, V> {
     }
 
     /// Replaces the table by one of as many buckets as `wanted` says of the present number, unless
-    /// another thread replaces it (cache.T4, cache.G2), or this one holds a lock already (law
-    /// cache.U2).
+    /// another thread replaces it (cache_table.T4, segment.G2), or this one holds a lock already
+    /// (law reentrancy.U2).
     pub(crate) fn resize(
         &self,
         wanted: impl FnOnce(usize) -> Option<usize>,
@@ -350,7 +350,7 @@ impl<K, V> Segment<K, V> {
         let locks = old.lock_all(&turn).expect("only the thread that resizes replaces the table");
         debug_assert!(
             std::ptr::eq(old, self.table(section)) && locks.len() == old.buckets().len(),
-            "cache.T4: a table is replaced without all its locks"
+            "cache_table.T4: a table is replaced without all its locks"
         );
         next.take_over(&locks, hash_of);
         next.probation().take_over(old.probation());
@@ -388,7 +388,7 @@ struct Resized<'a>(&'a AtomicBool);
 
 impl Drop for Resized<'_> {
     fn drop(&mut self) {
-        debug_assert!(self.0.load(Ordering::Relaxed), "cache.G2: two threads replace a table");
+        debug_assert!(self.0.load(Ordering::Relaxed), "segment.G2: two threads replace a table");
         self.0.store(false, Ordering::Release);
     }
 }
@@ -403,7 +403,7 @@ pub(crate) fn take(from: &AtomicI64, wanted: i64) -> i64 {
             return 0;
         }
         let left = there - taken;
-        debug_assert!(left >= 0 && taken <= wanted, "cache.G1: more taken than there is");
+        debug_assert!(left >= 0 && taken <= wanted, "segment.G1: more taken than there is");
         match from.compare_exchange_weak(there, left, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return taken,
             Err(now) => there = now,
@@ -425,7 +425,7 @@ impl<K, V> Drop for Segment<K, V> {
         }
         debug_assert!(
             linked == *self.changing.entries.get_mut() || std::thread::panicking(),
-            "cache.N1: the entries that were counted are not those that are linked"
+            "node.N1: the entries that were counted are not those that are linked"
         );
         drop(table);
         panics.resume();

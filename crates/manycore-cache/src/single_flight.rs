@@ -1,26 +1,34 @@
 //! Single flight: the loads under way, at most one of each kind for each key.
 //!
 //! Laws:
-//! - cache.F1 A load is in the list from before its leader looks into the cache a second time until
+//! - single_flight.F1 A load is in the list from before its leader looks into the cache a second
+//! time until
 //!   after it has put the value there, or has given up, by whatever way: returning, panicking, or
 //!   being dropped as a future.
-//! - cache.F2 A waiter is woken when the load leaves the list, and then looks again; it may lead
+//! - single_flight.F2 A waiter is woken when the load leaves the list, and then looks again; it may
+//! lead
 //!   next.
-//! - cache.F3 A thread that blocks waits for loads of blocked threads alone, never for a future,
+//! - single_flight.F3 A thread that blocks waits for loads of blocked threads alone, never for a
+//! future,
 //!   which may be its own thread's to poll: it loads beside it. A future waits for both.
-//! - cache.F4 A load whose key is updated after the load's beginning is marked, under the lock of
+//! - single_flight.F4 A load whose key is updated after the load's beginning is marked, under the
+//! lock of
 //!   the key's bucket, and is not put in; its leader looks at the mark under the same lock. Updates
 //!   know a load by its hash: one of equal hash is marked as well, and is only not kept.
-//! - cache.F5 A load's key is in its node from the beginning. Requests compare it in a section of
+//! - single_flight.F5 A load's key is in its node from the beginning. Requests compare it in a
+//! section of
 //!   their own, opened before they look into the list, with no lock held. It is taken off the list
 //!   before its node is linked or retired; so no request has it after the grace period.
-//! - cache.F6 The error of a load reaches every request that waits for it and expects its type. It
-//!   is published once, with the load's end, and not if the load was marked (cache.F4): a request
-//!   that began after an update of its key never gets an error from before. The leader looks at the
-//!   mark after the load has left the list, because requests join until then.
-//! - cache.F7 A load may begin while its key has an entry, to replace it ahead of its end. There is
+//! - single_flight.F6 The error of a load reaches every request that waits for it and expects its
+//! type. It
+//!   is published once, with the load's end, and not if the load was marked (single_flight.F4): a
+//!   request that began after an update of its key never gets an error from before. The leader
+//!   looks at the mark after the load has left the list, because requests join until then.
+//! - single_flight.F7 A load may begin while its key has an entry, to replace it ahead of its end.
+//! There is
 //!   none if another load of the key is listed, of whichever kind; its request waits for none. As
-//!   any load, it is not put in if the key was updated since (cache.F4), also by another load.
+//!   any load, it is not put in if the key was updated since (single_flight.F4), also by another
+//!   load.
 
 use crate::deadlock::{self, Edge, LoadId, Running};
 use crate::node::{Fresh, Home, Node, Seed};
@@ -52,7 +60,7 @@ struct Shared<K, V> {
 
 type Shard<K, V> = Mutex<Vec<Listed<K, V>>>;
 
-/// A load under way, and its key's node; none once the value is there (cache.F5).
+/// A load under way, and its key's node; none once the value is there (single_flight.F5).
 struct Listed<K, V> {
     flight: Arc<Flight>,
     node: Option<NonNull<Node<K, V>>>,
@@ -65,7 +73,7 @@ impl<K, V> Clone for Listed<K, V> {
 }
 
 // SAFETY: threads share the key behind the node, by reference alone; the node itself is its
-// leader's (cache.F5).
+// leader's (single_flight.F5).
 unsafe impl<K: Send + Sync, V: Send> Send for Listed<K, V> {}
 
 /// What waiters know of a load.
@@ -73,7 +81,7 @@ pub(crate) struct Flight {
     id: LoadId,
     hash: u64,
     is_future: bool,
-    /// Whether the key was updated since (cache.F4).
+    /// Whether the key was updated since (single_flight.F4).
     is_stale: AtomicBool,
     state: Mutex<State>,
     landed: Condvar,
@@ -85,7 +93,7 @@ pub(crate) type Failure = Arc<dyn Any + Send + Sync>;
 #[derive(Default)]
 struct State {
     is_over: bool,
-    /// For the waiters, once it is over (cache.F6).
+    /// For the waiters, once it is over (single_flight.F6).
     failure: Option<Failure>,
     /// Of each waiting future the last one.
     wakers: Vec<(u64, Waker)>,
@@ -97,7 +105,7 @@ struct State {
 pub(crate) enum Asks {
     Thread,
     Future,
-    /// A thread that has an entry still, and waits for no load (cache.F7).
+    /// A thread that has an entry still, and waits for no load (single_flight.F7).
     Refresh,
 }
 
@@ -139,13 +147,13 @@ impl<K, V> Flights<K, V> {
     }
 
     /// The entry of a key has changed, under the lock of its bucket: loads that began before are
-    /// not put in (cache.F4), but for the caller's own, `own` of which are counted.
+    /// not put in (single_flight.F4), but for the caller's own, `own` of which are counted.
     #[inline(always)]
     pub(crate) fn note_change(&self, hash: KeyHash, own: usize) {
-        debug_assert!(own <= 1, "cache.F4: an update is of {own} loads");
+        debug_assert!(own <= 1, "single_flight.F4: an update is of {own} loads");
         // ORDER: SeqCst; pairs with the fence in `begin`, as in `are_any_now`: what the caller did
         // before it took the lock is seen by each load that this misses.
-        // BUG: an update of what is there asks for loads with no fence (cache.F4).
+        // BUG: an update of what is there asks for loads with no fence (single_flight.F4).
         if !seeded_bug!("unfenced-look") {
             fence_after_exchange();
         }
@@ -171,7 +179,7 @@ impl<K, V> Flights<K, V> {
         self.0.0.count.load(Ordering::Relaxed) as u64
     }
 
-    /// Marks the loads of this hash, under the lock of its bucket (cache.F4).
+    /// Marks the loads of this hash, under the lock of its bucket (single_flight.F4).
     #[cold]
     pub(crate) fn mark(&self, hash: KeyHash) {
         let hash = hash.whole();
@@ -194,7 +202,7 @@ impl<K, V> Flights<K, V> {
         }
     }
 
-    /// Leads the load of the seed's key, or names the load to wait for (cache.F3).
+    /// Leads the load of the seed's key, or names the load to wait for (single_flight.F3).
     pub(crate) fn join<'a>(
         &'a self,
         (domain, home): (&'a Domain, &'a Home<K, V>),
@@ -219,7 +227,7 @@ impl<K, V> Flights<K, V> {
                 let flight = Arc::new(Flight::new(hash, asks == Asks::Future));
                 debug_assert!(
                     shard.iter().all(|listed| listed.flight.id != flight.id),
-                    "cache.F1: a load is listed twice"
+                    "single_flight.F1: a load is listed twice"
                 );
                 shard.push(Listed { flight: Arc::clone(&flight), node: Some(seed.address()) });
                 drop(shard);
@@ -238,7 +246,7 @@ impl<K, V> Flights<K, V> {
             };
             drop(shard);
             let Some(section) = &section else {
-                section = Some(domain.enter()); // and looks again (cache.F5)
+                section = Some(domain.enter()); // and looks again (single_flight.F5)
                 continue;
             };
             if listed.is_of(seed.key(), section) {
@@ -261,8 +269,8 @@ impl<K: Eq, V> Listed<K, V> {
     /// more: other threads wait for it whatever its key, for it is about to end.
     fn is_of(&self, key: &K, _section: &Section<'_>) -> bool {
         match self.node {
-            // SAFETY: cache.F5 - found in the list in this section, so alive; of a node on the list
-            // nothing but the key is there, and nothing changes it.
+            // SAFETY: single_flight.F5 - found in the list in this section, so alive; of a node on
+            // the list nothing but the key is there, and nothing changes it.
             Some(node) => unsafe { (*node.as_ptr()).key == *key },
             None => !deadlock::is_running(self.flight.id),
         }
@@ -305,13 +313,14 @@ impl<K, V> Lead<'_, K, V> {
         }
     }
 
-    /// The load has failed: its end tells the waiters, unless the key was updated (cache.F6).
+    /// The load has failed: its end tells the waiters, unless the key was updated
+    /// (single_flight.F6).
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.failure = Some(failure);
     }
 
-    /// Takes the key off the list, and the node that is to be linked (cache.F5); `fill` makes it of
-    /// the seed.
+    /// Takes the key off the list, and the node that is to be linked (single_flight.F5); `fill`
+    /// makes it of the seed.
     pub(crate) fn land(
         &mut self,
         fill: impl FnOnce(&mut Option<Seed<K, V>>) -> Fresh<K, V>,
@@ -337,7 +346,7 @@ impl<K, V> Lead<'_, K, V> {
         own.expect("listed until this is dropped").node = None;
         debug_assert!(
             !matches!(self.load, Load::Fresh(None)),
-            "cache.F5: a load lands after its entry was linked"
+            "single_flight.F5: a load lands after its entry was linked"
         );
         match &mut self.load {
             Load::Fresh(fresh) => (fresh, &self.flight),
@@ -368,25 +377,25 @@ impl<K, V> Drop for Lead<'_, K, V> {
             let mut shard = lock(self.flights.shard(flight.hash));
             shard.iter().position(own).map(|at| shard.swap_remove(at))
         };
-        debug_assert!(listed.is_some(), "cache.F1: a load ends that is not listed");
+        debug_assert!(listed.is_some(), "single_flight.F1: a load ends that is not listed");
         drop(listed);
         // ORDER: Release; pairs with Acquire in `are_any_now`: a thread that sees no load sees its
         // entry.
         let before = self.flights.0.0.count.fetch_sub(1, Ordering::Release);
-        debug_assert!(before > 0, "cache.F1: more loads have ended than were listed");
+        debug_assert!(before > 0, "single_flight.F1: more loads have ended than were listed");
         // Marks are set under the list's lock: each update that a waiter may know of is seen here.
-        // BUG: a load that fails looks at its mark before it leaves the list (cache.F6).
+        // BUG: a load that fails looks at its mark before it leaves the list (single_flight.F6).
         let is_stale = if seeded_bug!("early-error") { early } else { flight.is_stale() };
         let failure = self.failure.take().filter(|_| !is_stale);
         let wakers = {
             let mut state = lock(&flight.state);
-            debug_assert!(!state.is_over, "cache.F2: a load ends twice");
+            debug_assert!(!state.is_over, "single_flight.F2: a load ends twice");
             state.is_over = true;
             state.failure = failure;
             std::mem::take(&mut state.wakers)
         };
-        // cache.F2: the load has left the list, so a thread or task that wakes here may lead the
-        // next.
+        // single_flight.F2: the load has left the list, so a thread or task that wakes here may
+        // lead the next.
         flight.landed.notify_all();
         // Wakers and destructors are user code: a panic of one must not keep the rest from running.
         let mut panics = Panics::default();
@@ -447,8 +456,8 @@ impl Flight {
         assert!(!is_own, "manycore: the load of a cached value asks for the same key");
     }
 
-    /// Whether the key was updated since the load began. Under the lock of its bucket (cache.F4),
-    /// or after the load has left the list (cache.F6).
+    /// Whether the key was updated since the load began. Under the lock of its bucket
+    /// (single_flight.F4), or after the load has left the list (single_flight.F6).
     pub(crate) fn is_stale(&self) -> bool {
         // ORDER: Relaxed; the bucket's lock orders, and that of the list.
         self.is_stale.load(Ordering::Relaxed)
@@ -505,7 +514,7 @@ impl Future for Landed {
             state.futures += 1;
             debug_assert!(
                 state.wakers.iter().all(|(other, _)| *other < number),
-                "cache.F2: two waiting futures have the number {number}"
+                "single_flight.F2: two waiting futures have the number {number}"
             );
             state.wakers.push((number, waker));
             this.number = Some(number);

@@ -1,17 +1,21 @@
 //! Buckets of one line (`bucket`), their chains under a lock, and tables of them.
 //!
 //! Laws:
-//! - cache.T1 A bucket is a line: seven links, a reference byte (the access *frequency*) for each,
+//! - cache_table.T1 A bucket is a line: seven links, a reference byte (the access *frequency*) for
+//! each,
 //!   a lock. A link is the node's address below a bit that says whether it is
 //!   pinned, a zero, and 14 bits of its key's hash. A link
 //!   of tag 0 that is not null, in the last place, leads to another bucket of the chain. Chains
 //!   only grow, with their table, and their buckets are the table's spare lines while it has any.
-//! - cache.T2 Links change only under the lock of the chain's first bucket, by one store each: that
+//! - cache_table.T2 Links change only under the lock of the chain's first bucket, by one store
+//! each: that
 //!   store is the moment of the update. Readers take no lock: a key is linked in one place, and
 //!   moves to another only behind a link that leads there before the old place is overwritten.
-//! - cache.T3 The frequency is a hint: readers and evictors write it without order, and may lose
+//! - cache_table.T3 The frequency is a hint: readers and evictors write it without order, and may
+//! lose
 //!   each other's.
-//! - cache.T4 A table is replaced with all its locks held, and its locks are never free again. So
+//! - cache_table.T4 A table is replaced with all its locks held, and its locks are never free
+//! again. So
 //!   what a reader finds in it later is what held when it was replaced, which is after the reader
 //!   began.
 
@@ -35,7 +39,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// One in so many of the new keys has proved itself as it comes (cache.G6). After a change of the
+/// One in so many of the new keys has proved itself as it comes (segment.G6). After a change of the
 /// working set, keys that come in turns hit again within some tens of turns; half as many would
 /// halve that, and a scan would then leave half as much.
 const ONE_PROVED_OF: u32 = 128;
@@ -43,7 +47,7 @@ const ONE_PROVED_OF: u32 = 128;
 /// Which of so many buckets the upper half of a hash chooses.
 #[inline(always)]
 fn bucket_of(upper: u32, buckets: usize) -> usize {
-    debug_assert!(buckets > 0, "cache.T1: a table without buckets");
+    debug_assert!(buckets > 0, "cache_table.T1: a table without buckets");
     ((u64::from(upper) * buckets as u64) >> 32) as usize
 }
 
@@ -58,7 +62,7 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
     fn set(&self, slot: Slot<'t, K, V>, link: Link<K, V>) {
         debug_assert!(
             self.slots().any(|own| ptr::eq(own.bucket, slot.bucket) && own.at == slot.at),
-            "cache.T2: a link changes that is not of the locked chain"
+            "cache_table.T2: a link changes that is not of the locked chain"
         );
         // ORDER: Release; pairs with Acquire in `Bucket::link`.
         slot.bucket.links[slot.at].store(link, Ordering::Release);
@@ -66,10 +70,10 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
 
     fn link_to(node: NonNull<Node<K, V>>, tag: usize) -> Link<K, V> {
         let address = node.as_ptr();
-        debug_assert!(address.addr() <= ADDRESS, "cache.T1: an address beyond 48 bits");
+        debug_assert!(address.addr() <= ADDRESS, "cache_table.T1: an address beyond 48 bits");
         debug_assert!(
             (1..1 << (usize::BITS - TAG_SHIFT)).contains(&tag),
-            "cache.T1: a link with the tag {tag:#x}"
+            "cache_table.T1: a link with the tag {tag:#x}"
         );
         address.map_addr(|bits| bits | tag << TAG_SHIFT)
     }
@@ -99,7 +103,7 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
         node: NonNull<Node<K, V>>,
     ) -> Option<bool> {
         let link = slot.bucket.link(slot.at);
-        debug_assert!(old != node, "cache.N1: a node replaces itself");
+        debug_assert!(old != node, "node.N1: a node replaces itself");
         let is_there = tag_in(link) != 0 && address_in(link) == old.as_ptr();
         if is_there {
             self.set(slot, Self::link_to(node, tag_in(link)));
@@ -107,16 +111,16 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
         is_there.then_some(link.addr() & PINNED != 0)
     }
 
-    /// Pins an entry, or unpins it (cache.P1).
+    /// Pins an entry, or unpins it (cache_pinned.P1).
     pub(crate) fn set_pinned(&self, slot: Slot<'t, K, V>, is_pinned: bool) {
-        debug_assert!(slot.node().is_some(), "cache.P1: a free place is pinned");
+        debug_assert!(slot.node().is_some(), "cache_pinned.P1: a free place is pinned");
         let set = |bits: usize| if is_pinned { bits | PINNED } else { bits & !PINNED };
         self.set(slot, slot.bucket.link(slot.at).map_addr(set));
     }
 
     /// Unlinks.
     pub(crate) fn clear(&self, slot: Slot<'t, K, V>) {
-        debug_assert!(slot.node().is_some(), "cache.N1: an entry is unlinked twice");
+        debug_assert!(slot.node().is_some(), "node.N1: an entry is unlinked twice");
         self.set(slot, ptr::null_mut());
         slot.set_frequency(0);
     }
@@ -137,8 +141,11 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
         frequency: u8,
     ) {
         let link = Self::link_to(node, hash.tag());
-        debug_assert!(hash.tag() != 0, "cache.T1: an entry with the tag of a link to a bucket");
-        debug_assert!(self.slot_of(node).is_none(), "cache.N1: a node is linked twice");
+        debug_assert!(
+            hash.tag() != 0,
+            "cache_table.T1: an entry with the tag of a link to a bucket"
+        );
+        debug_assert!(self.slot_of(node).is_none(), "node.N1: a node is linked twice");
         let mut bucket = self.first;
         let last = loop {
             if let Some(slot) = bucket.free() {
@@ -156,7 +163,7 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
         let more = table.new_bucket();
         debug_assert!(
             last.at == SLOTS - 1 && more.addr().get() % LINE == 0,
-            "cache.T1: a chain grows before its end, or by a bucket that is no line"
+            "cache_table.T1: a chain grows before its end, or by a bucket that is no line"
         );
         // SAFETY: fresh, zeroed, ours until linked.
         let fresh = unsafe { more.as_ref() };
@@ -185,7 +192,7 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
             self.add(table, hash, node, frequency);
             return true;
         };
-        debug_assert!(!self.first.has_tag(hash), "cache.T2: an entry of the tag is not seen");
+        debug_assert!(!self.first.has_tag(hash), "cache_table.T2: an entry of the tag is not seen");
         slot.set_frequency(frequency);
         self.set(slot, Self::link_to(node, hash.tag()));
         true
@@ -193,7 +200,7 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
 }
 
 impl<K, V> Locked<'_, K, V> {
-    /// Gives the lock up for ever: the table has been replaced (cache.T4).
+    /// Gives the lock up for ever: the table has been replaced (cache_table.T4).
     pub(crate) fn retire(self) {
         self.hold.retire();
     }
@@ -218,11 +225,11 @@ struct Changing {
     queue: Queue,
 }
 
-// SAFETY: what a table leads to is shared by all threads under cache.T2; nodes pass from one to
-// another.
+// SAFETY: what a table leads to is shared by all threads under cache_table.T2; nodes pass from one
+// to another.
 unsafe impl<K: Send + Sync, V: Send + Sync> Send for Table<K, V> {}
 // SAFETY: a shared table gives out `&K` and `&V` (`Sync`); links change by one atomic store each,
-// under their chain's lock (cache.T2).
+// under their chain's lock (cache_table.T2).
 unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Table<K, V> {}
 
 impl<K, V> Table<K, V> {
@@ -246,7 +253,10 @@ impl<K, V> Table<K, V> {
         let total = tables.checked_mul(buckets).expect("manycore: capacity overflow");
         let words = if has_probation { buckets } else { 0 };
         let ghosts = Ghosts::lines(words);
-        debug_assert!(tables > 0 && buckets > 0, "cache.T1: {tables} tables of {buckets} buckets");
+        debug_assert!(
+            tables > 0 && buckets > 0,
+            "cache_table.T1: {tables} tables of {buckets} buckets"
+        );
         let lines = Arc::new(ZeroedLines::zeroed(total + tables * ghosts, total));
         (0..tables).map(move |at| Self {
             buckets: lines.line(at * buckets).cast(),
@@ -302,11 +312,12 @@ impl<K, V> Table<K, V> {
     fn index(&self, bucket: &Bucket<K, V>) -> usize {
         let at = ptr::from_ref(bucket).addr() - self.buckets.addr().get();
         let at = at / size_of::<Bucket<K, V>>();
-        debug_assert!(at < self.len, "cache.T1: a bucket is not its table's");
+        debug_assert!(at < self.len, "cache_table.T1: a bucket is not its table's");
         at
     }
 
-    /// Takes the lock of a chain of this table; `None` if the table has been replaced (cache.T4).
+    /// Takes the lock of a chain of this table; `None` if the table has been replaced
+    /// (cache_table.T4).
     #[inline]
     pub(crate) fn lock<'t>(&'t self, first: &'t Bucket<K, V>) -> Option<Locked<'t, K, V>> {
         Some(Locked { first, hold: first.lock.lock(&self.changing.0.queue)? })
@@ -341,7 +352,7 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// The reference byte of an entry that comes (cache.G5). Under the bucket's lock.
+    /// The reference byte of an entry that comes (segment.G5). Under the bucket's lock.
     #[inline(always)]
     pub(crate) fn first_frequency(&self, bucket: &Bucket<K, V>, hash: KeyHash) -> u8 {
         let queue = self.probation();
@@ -377,7 +388,7 @@ impl<K, V> Table<K, V> {
         debug_assert_eq!(
             self.buckets().iter().flat_map(Bucket::slots).filter_map(Slot::node).count(),
             old.iter().flat_map(Locked::slots).filter_map(Slot::node).count(),
-            "cache.T4: the new table has not the links of the old one"
+            "cache_table.T4: the new table has not the links of the old one"
         );
     }
 }
@@ -390,8 +401,8 @@ impl<K, V> Drop for Table<K, V> {
                 // SAFETY: made by `new_bucket`, owned by this chain alone.
                 more = Bucket::more(unsafe { next.as_ref() }.link(SLOTS - 1));
                 if !self.lines.has(next.cast()) {
-                    // SAFETY: cache.T1 - no line of the table's, so `new_bucket` took it from the
-                    // allocator with this layout; this chain alone led to it.
+                    // SAFETY: cache_table.T1 - no line of the table's, so `new_bucket` took it from
+                    // the allocator with this layout; this chain alone led to it.
                     unsafe { alloc::dealloc(next.as_ptr().cast(), Layout::new::<Bucket<K, V>>()) };
                 }
             }

@@ -99,14 +99,14 @@ where
     pub(crate) fn weight_of(&self, node: Found<K, V>) -> i64 {
         let Some(weigh) = &self.weigher else { return 1 };
         if self.ends.is_some() {
-            // SAFETY: cache.N1 - callers pass a node that their section keeps, or one that is not
+            // SAFETY: node.N1 - callers pass a node that their section keeps, or one that is not
             // linked yet and theirs alone.
             let node = unsafe { node.as_ref() };
             return i64::from(weigh(&node.key, &node.value).max(1));
         }
-        // SAFETY: cache.N2 - a cache with a weigher is full, unless it has no metadata; callers
+        // SAFETY: node.N2 - a cache with a weigher is full, unless it has no metadata; callers
         // pass a node that their section keeps, or one that is not linked yet and theirs alone
-        // (cache.N1).
+        // (node.N1).
         i64::from(unsafe { Node::extra(node).as_ref() }.weight)
     }
 
@@ -157,7 +157,7 @@ where
         }
     }
 
-    /// Makes so much capacity the caller's (cache.G1): from the pool, and then at the cost of
+    /// Makes so much capacity the caller's (segment.G1): from the pool, and then at the cost of
     /// others' entries, but for `kept`; `near` is as for `evict`. If there is neither, because
     /// everything is reserved by threads that are about to link, the pool goes below zero, and
     /// later updates pay it back.
@@ -189,7 +189,7 @@ where
         }
         debug_assert!(
             wanted > 0 && held.capacity >= 0,
-            "cache.G1: {} was reserved of {wanted}",
+            "segment.G1: {} was reserved of {wanted}",
             held.capacity
         );
         let surplus = held.capacity - wanted;
@@ -218,7 +218,7 @@ where
         }
         debug_assert!(
             (0..=wanted.saturating_add(more)).contains(&taken),
-            "cache.G1: {taken} is drawn from the pool"
+            "segment.G1: {taken} is drawn from the pool"
         );
         taken.min(wanted)
     }
@@ -308,7 +308,7 @@ where
             }
             debug_assert!(
                 held.capacity >= weight - old_weight,
-                "cache.G1: a weight of {weight} for {old_weight} is linked, {} reserved",
+                "segment.G1: a weight of {weight} for {old_weight} is linked, {} reserved",
                 held.capacity
             );
             let was_pinned = self.link(&locked, hash, fresh, target, section);

@@ -4,7 +4,7 @@
 //! shares is freed before the run ends and the report is made. A block is identified by its
 //! addresses and its time, so that a later block at the same place is not taken for it.
 //!
-//! Law sim_rt.A1: blocks in use don't overlap.
+//! Law allocations.A1: blocks in use don't overlap.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -62,7 +62,7 @@ impl Allocations {
 
     /// Returns the blocks that had bytes in the range at that time, sorted by address.
     pub(crate) fn at(&self, from: usize, to: usize, time: u64) -> Vec<Block> {
-        // sim_rt.A1: of the blocks that begin before, only the last can reach into the range.
+        // allocations.A1: of the blocks that begin before, only the last can reach into the range.
         let first = self.live.range(..=from).next_back().map_or(from, |(start, _)| *start);
         let live = self.live.range(first..to).map(|(_, block)| block);
         let known = live.chain(&self.freed);

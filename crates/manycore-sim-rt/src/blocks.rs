@@ -8,7 +8,7 @@
 //! The decoder also finds instructions that query the system, and instructions that access memory
 //! without a callback. Both are replaced ([`crate::patch`]).
 //!
-//! Law sim_rt.K2: no such instruction runs before it is found. A block of LLVM's has one callback
+//! Law blocks.K2: no such instruction runs before it is found. A block of LLVM's has one callback
 //! but can become several blocks of machine code: code generation adds branches, for example for a
 //! division of 64 bits. So the search does not end with a block's cost. It follows both ways of
 //! each branch up to the next callback.
@@ -185,7 +185,7 @@ fn walk_straight(
     None
 }
 
-/// Returns the instructions to replace that may run before the next callback (sim_rt.K2), sorted by
+/// Returns the instructions to replace that may run before the next callback (blocks.K2), sorted by
 /// address.
 fn questions(code: &mut Code, pc: usize, callback: usize) -> Vec<Instruction> {
     let (mut seen, mut found, mut ways) = (BTreeSet::new(), Vec::new(), vec![pc]);

@@ -45,7 +45,7 @@ impl Code {
             return &[];
         };
         // SAFETY: the bytes lie in a readable mapping. Code is not unmapped while it may run, and
-        // only `patch` changes it, in this thread (sim_rt.S1).
+        // only `patch` changes it, in this thread (threads.S1).
         unsafe { std::slice::from_raw_parts(address as *const u8, most.min(range.end - address)) }
     }
 

@@ -5,7 +5,7 @@
 //! one word carries its whole stack. Entering a function costs a look at the node's last child,
 //! which nearly always is the right one.
 //!
-//! Law sim_rt.F1: there are as many `leave`s as `enter`s. The tree has at most [`NODES`] nodes.
+//! Law frames.F1: there are as many `leave`s as `enter`s. The tree has at most [`NODES`] nodes.
 //! Calls beyond that are counted, and attributed to the last existing node.
 
 use std::collections::HashMap;
@@ -61,7 +61,7 @@ impl Frames {
         let known = self.children.get(&(parent, caller)).copied();
         let child = match known {
             Some(child) if path.beyond == 0 => child,
-            // sim_rt.F1: beyond the last node, calls are only counted in `beyond`.
+            // frames.F1: beyond the last node, calls are only counted in `beyond`.
             None if path.beyond == 0 && self.nodes.len() < NODES => {
                 let child = self.nodes.len() as u32;
                 self.nodes.push(Node { caller, parent, last: 0 });

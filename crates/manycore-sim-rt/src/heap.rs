@@ -4,7 +4,7 @@
 //! without the simulator: one allocation of ours between two of the program's would move its data
 //! to other cache lines. So nothing here touches libc's heap.
 //!
-//! Law sim_rt.H1: sizes are powers of two. A free block goes to the list of its size and comes back
+//! Law heap.H1: sizes are powers of two. A free block goes to the list of its size and comes back
 //! from there. Memory is never returned to the system. An engine's tables double, so they leave
 //! behind at most as much again as they use.
 
@@ -63,7 +63,7 @@ impl Lists {
     fn take(&mut self, bytes: usize, list: usize) -> *mut u8 {
         let head = self.free[list];
         if !head.is_null() {
-            // SAFETY: sim_rt.H1 - a free block begins with the address of the next free block.
+            // SAFETY: heap.H1 - a free block begins with the address of the next free block.
             self.free[list] = unsafe { *head.cast::<*mut u8>() };
             return head;
         }
@@ -84,7 +84,7 @@ impl Lists {
     }
 }
 
-// SAFETY: `take` gives each block to one caller at a time (sim_rt.H1), aligned to its power of two,
+// SAFETY: `take` gives each block to one caller at a time (heap.H1), aligned to its power of two,
 // which is at least the layout's alignment (mapped blocks have a page's; this library needs no
 // more).
 unsafe impl GlobalAlloc for Private {

@@ -303,7 +303,7 @@ extern "C" fn at_breakpoint(_: c_int, _: *mut c_void, context: *mut Context) {
     // SAFETY: the kernel gives the context of the interrupted thread.
     let at = unsafe { &mut (*context).registers[RIP] };
     let site = (*at as usize).wrapping_sub(1);
-    // sim_rt.S1; also, the program's code never interrupts `with`.
+    // threads.S1; also, the program's code never interrupts `with`.
     let stub = simulation::with(|sim| sim.patches.behind_trap(site));
     match stub {
         Some(stub) => *at = stub as u64,

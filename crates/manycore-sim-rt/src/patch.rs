@@ -13,7 +13,7 @@
 //! after: ... <---------------- the moved instructions; jmp after
 //! ```
 //!
-//! Law sim_rt.K1: a jump to the stub takes five bytes, so the instructions after the replaced one
+//! Law patch.K1: a jump to the stub takes five bytes, so the instructions after the replaced one
 //! move to the stub as well. They belong to one block, none is a call, and nothing jumps between
 //! them: all code within reach is searched for such a jump. If that is impossible, a breakpoint
 //! replaces the instruction's first byte, and the signal's handler goes on at the stub. That takes
@@ -115,7 +115,7 @@ impl Patches {
         }
     }
 
-    /// Replaces it by a jump to a stub, if the instructions after it can move (sim_rt.K1).
+    /// Replaces it by a jump to a stub, if the instructions after it can move (patch.K1).
     fn by_jump(&mut self, code: &mut Code, instruction: &Instruction) -> Option<()> {
         let site = instruction.ip() as usize;
         let behind = site + instruction.len();
@@ -269,8 +269,8 @@ fn overwrite(site: usize, bytes: usize, new: &[u8]) -> Option<()> {
     if protect(code | host::PROT_WRITE) != 0 {
         return None;
     }
-    // SAFETY: writable for the moment. Only this thread runs the program's code (sim_rt.S1), and it
-    // is in this function.
+    // SAFETY: writable for the moment. Only this thread runs the program's code (threads.S1), and
+    // it is in this function.
     let old = unsafe { std::slice::from_raw_parts_mut(site as *mut u8, bytes) };
     old.fill(INT3);
     old[..new.len()].copy_from_slice(new);

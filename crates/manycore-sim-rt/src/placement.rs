@@ -5,7 +5,7 @@
 //! allocations; here they depend only on the placement. Blocks follow each other as glibc's do in
 //! fresh memory: multiples of 16 bytes, with a word for the size of each.
 //!
-//! Law sim_rt.P2: a block of the region never reaches libc, and its memory is not reused.
+//! Law placement.P2: a block of the region never reaches libc, and its memory is not reused.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -17,7 +17,7 @@ const PAGE: usize = 4096;
 /// Means that no thread's allocations come from the region.
 const NONE: usize = usize::MAX;
 
-// One kernel thread runs while a simulation is active (sim_rt.S1), so no ordering is needed.
+// One kernel thread runs while a simulation is active (threads.S1), so no ordering is needed.
 static START: AtomicUsize = AtomicUsize::new(0);
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 static THREAD: AtomicUsize = AtomicUsize::new(NONE);
@@ -55,7 +55,7 @@ pub(crate) fn take(alignment: usize, bytes: usize) -> Option<*mut u8> {
         return None;
     }
     NEXT.store(end, Relaxed);
-    // SAFETY: sim_rt.P2 - the word before the block belongs to the region and to no other block:
+    // SAFETY: placement.P2 - the word before the block belongs to the region and to no other block:
     // blocks begin 256 bytes into it, and each ends at least 8 bytes before its `end`.
     unsafe { *((block - 8) as *mut usize) = size | 1 };
     Some(block as *mut u8)
@@ -66,6 +66,6 @@ pub(crate) fn take(alignment: usize, bytes: usize) -> Option<*mut u8> {
 pub(crate) fn room(block: *mut u8) -> Option<usize> {
     let start = START.load(Relaxed);
     let is_ours = start != 0 && (start..start + REGION).contains(&(block as usize));
-    // SAFETY: sim_rt.P2 - a block in the region came from `take`, which wrote this word.
+    // SAFETY: placement.P2 - a block in the region came from `take`, which wrote this word.
     is_ours.then(|| unsafe { *((block as usize - 8) as *const usize) } - 1 - 8)
 }

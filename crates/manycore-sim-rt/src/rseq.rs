@@ -72,7 +72,7 @@ pub(crate) fn release(pointer: usize) {
 /// Writes that the thread runs on `core` of `socket`.
 pub(crate) fn write(pointer: usize, core: u32, socket: u32) {
     let Some(record) = record(pointer) else { return };
-    // SAFETY: sim_rt.S1 - the record belongs to a live adopted thread, and the kernel has given it
+    // SAFETY: threads.S1 - the record belongs to a live adopted thread, and the kernel has given it
     // up. The record has at least 32 bytes in every libc that has one.
     unsafe {
         (*record).cpu_start = core;

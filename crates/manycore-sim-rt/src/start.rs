@@ -2,7 +2,7 @@
 //!
 //! The command passes one variable, [`VARIABLE`]. It is removed from the environment at once, so
 //! processes that the program starts run as usual. If these are instrumented they load this library
-//! too, and it then does only what the hardware does (law sim_rt.B1).
+//! too, and it then does only what the hardware does (law callbacks.B1).
 
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_int, c_void};

@@ -1,6 +1,6 @@
 //! The context switch from one virtual thread to another: stack, callee-saved registers, TLS.
 //!
-//! This module owns the few lines of assembly. Law sim_rt.W1: a suspended thread's stack ends with
+//! This module owns the few lines of assembly. Law switch.W1: a suspended thread's stack ends with
 //! what `switch` pushed, lowest first: the x87 and SSE control words, r15 to r12, rbx, rbp, the
 //! return address.
 
@@ -29,7 +29,7 @@ pub(crate) fn thread_pointer() -> usize {
 /// pointer of 0 is left unchanged.
 ///
 /// # Safety
-/// `to` is a place that this function saved or [`prepare`] made (sim_rt.W1), and was not resumed
+/// `to` is a place that this function saved or [`prepare`] made (switch.W1), and was not resumed
 /// since; `save` is writable; `pointer` belongs to the resumed thread.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn switch(save: *mut usize, to: usize, pointer: usize) {

@@ -1,6 +1,6 @@
 //! The state of an adopted thread and of its real thread.
 //!
-//! Law sim_rt.S2 (in [`crate::threads`]) says what its `place` is.
+//! Law threads.S2 (in [`crate::threads`]) says what its `place` is.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicU32;
@@ -21,7 +21,7 @@ pub(crate) struct Thread {
     pub(crate) result: *mut c_void,
     /// libc's handle.
     pub(crate) handle: usize,
-    /// The saved stack pointer (sim_rt.S2).
+    /// The saved stack pointer (threads.S2).
     pub(crate) place: usize,
     pub(crate) pointer: usize,
     /// Bytes of its stack, which ends a little above `pointer`. The first thread's stack is

@@ -17,11 +17,12 @@
 //! ```
 //!
 //! Laws:
-//! - sim_rt.S1 While a simulation is active, one kernel thread runs. Every adopted one is parked,
+//! - threads.S1 While a simulation is active, one kernel thread runs. Every adopted one is parked,
 //!   or is ending while the simulating one waits for it.
-//! - sim_rt.S2 A thread's `place` is what `switch` saved when the thread last gave way, or what its
+//! - threads.S2 A thread's `place` is what `switch` saved when the thread last gave way, or what
+//! its
 //!   trampoline left. It is used once.
-//! - sim_rt.S3 Destructors run on the virtual thread, before it ends for the engine.
+//! - threads.S3 Destructors run on the virtual thread, before it ends for the engine.
 
 use std::ffi::{c_int, c_void};
 
@@ -53,7 +54,7 @@ extern "C" fn trampoline(own: *mut c_void) -> *mut c_void {
     if stack.is_null() {
         crate::diagnostics::fatal(format_args!("no memory for another thread"));
     }
-    // SAFETY: sim_rt.S1 - the creator waits until this thread is parked, so `own` is this thread's
+    // SAFETY: threads.S1 - the creator waits until this thread is parked, so `own` is this thread's
     // alone. The stack is new, and `park` finds `own` in PARKING.
     unsafe {
         (*own).pointer = switch::thread_pointer();
@@ -78,7 +79,7 @@ extern "C" fn park() -> ! {
     host::wake(parked, 1);
     host::wait_while(released, 0);
     let mut nowhere = 0;
-    // SAFETY: sim_rt.S2 - `live` saved the place when the virtual thread gave way for good.
+    // SAFETY: threads.S2 - `live` saved the place when the virtual thread gave way for good.
     unsafe { switch::switch(&raw mut nowhere, (*own).place, 0) };
     crate::diagnostics::fatal(format_args!("a parked thread went on"))
 }
@@ -86,11 +87,11 @@ extern "C" fn park() -> ! {
 /// Runs the virtual thread, and ends the real thread.
 fn live(own: *mut Thread) -> *mut c_void {
     // SAFETY: threads are boxed and never dropped; no other thread changes these fields
-    // (sim_rt.S1).
+    // (threads.S1).
     let (entry, argument) = unsafe { ((*own).entry, (*own).argument) };
     let result = entry.map_or(std::ptr::null_mut(), |entry| entry(argument));
-    // On the virtual thread, because destructors may run instrumented code (sim_rt.S3).
-    // SAFETY: sim_rt.S1 - boxed, never dropped, and only this thread pushes and pops. A destructor
+    // On the virtual thread, because destructors may run instrumented code (threads.S3).
+    // SAFETY: threads.S1 - boxed, never dropped, and only this thread pushes and pops. A destructor
     // may register more, so the borrow ends with each pop.
     while let Some((destroy, object)) = unsafe { (*own).destructors.pop() } {
         destroy(object);
@@ -98,7 +99,7 @@ fn live(own: *mut Thread) -> *mut c_void {
     let next = simulation::with(|sim| sim.end_current(result));
     let next = simulation::chosen(next);
     let (save, to, pointer) = simulation::with(|sim| sim.change_to(next));
-    // SAFETY: sim_rt.S2, sim_rt.W1 - `to` is where the thread that the engine chose gave way, and
+    // SAFETY: threads.S2, switch.W1 - `to` is where the thread that the engine chose gave way, and
     // the pointer is that thread's. This call returns on the real kernel thread, from `park`.
     unsafe { switch::switch(save, to, pointer) };
     result
@@ -162,7 +163,7 @@ pub unsafe extern "C" fn pthread_create(
         }
         error
     });
-    // SAFETY: sim_rt.S1 - the new thread is parked, or was not made; the box is ours again.
+    // SAFETY: threads.S1 - the new thread is parked, or was not made; the box is ours again.
     let mut thread = unsafe { Box::from_raw(thread) };
     if error != 0 {
         return error;

@@ -8,9 +8,10 @@
 //! which is roughly proportional to its instructions.
 //!
 //! The signal is one of the real-time signals that programs rarely use. It is not blocked, restarts
-//! system calls, and comes to the one thread that runs (sim_rt.S1). It comes only while that thread
-//! computes: a waiting call uses no processor time, so the signal does not end it. The handler
-//! touches neither locks nor thread-local memory, because it may interrupt the runtime anywhere.
+//! system calls, and comes to the one thread that runs (threads.S1). It comes only while that
+//! thread computes: a waiting call uses no processor time, so the signal does not end it. The
+//! handler touches neither locks nor thread-local memory, because it may interrupt the runtime
+//! anywhere.
 
 use std::arch::naked_asm;
 use std::ffi::c_int;

@@ -5,8 +5,8 @@
 //! After [`PATIENCE_NS`] of real time, the run therefore ends with the call's name and its place in
 //! the program.
 //!
-//! Law sim_rt.D1: no call blocks the simulating thread unnoticed. The kernel reports what a thread
-//! is blocked in. A thread that has used no processor time between two looks has not moved.
+//! Law watchdog.D1: no call blocks the simulating thread unnoticed. The kernel reports what a
+//! thread is blocked in. A thread that has used no processor time between two looks has not moved.
 //! Intended waits ([`host::waiting`]) and running threads are left alone.
 //!
 //! Only the kernel knows the watching thread. libc does not know it, it has its own table of files,
@@ -107,8 +107,8 @@ extern "C" fn watch() -> ! {
         if now.is_none() || now != last || host::is_waiting() || !simulation::active() {
             (last, since) = (now, time);
         } else if let Some(sample) = now.filter(|_| time - since >= PATIENCE_NS) {
-            // sim_rt.D1: the thread has been in the same call this long, and has used no processor
-            // time.
+            // watchdog.D1: the thread has been in the same call this long, and has used no
+            // processor time.
             report(&sample);
         }
     }

@@ -1,10 +1,12 @@
 //! Requests and replies in the log, in memcached's format at verbosity 2.
 //!
 //! Laws:
-//! - session.Y1 While requests are not logged, a slice of them costs one check of the verbosity.
-//! - session.Y2 A request is logged once, when it was received whole, and before its replies.
+//! - request_log.Y1 While requests are not logged, a slice of them costs one check of the
+//! verbosity.
+//! - request_log.Y2 A request is logged once, when it was received whole, and before its replies.
 //!   Values, passwords and the bytes of refused values are not logged.
-//! - session.Y3 Each line of the log is one request, reply or row of a header ([`log::escape`]).
+//! - request_log.Y3 Each line of the log is one request, reply or row of a header
+//! ([`log::escape`]).
 
 use crate::log;
 use crate::protocol::binary::HEADER;
@@ -46,7 +48,7 @@ impl Next {
 
 /// Appends a line of the log about a client.
 pub(crate) fn line(lines: &mut Vec<u8>, mark: char, client: i32, text: &[u8]) {
-    // session.Y3: the text is escaped, and the line ends only here.
+    // request_log.Y3: the text is escaped, and the line ends only here.
     // Writing to a vector does not fail.
     let _ = write!(lines, "{mark}{client} ");
     log::escape(lines, text.strip_suffix(b"\r").unwrap_or(text));

@@ -1,7 +1,7 @@
 //! The recording of `--trace`: connections, turns and requests, for `manycore trace`.
 //!
 //! Owns: the classes, and the events of each class. Does not own: the places where requests are
-//! reported (`store::reporting`, by store.E1), and the rings (manycore-trace).
+//! reported (`store::reporting`, by events.E1), and the rings (manycore-trace).
 
 use crate::store::events::{TRACED_DELETES, TRACED_GETS, TRACED_STORES};
 use crate::store::{Item, Outcome};

@@ -1,4 +1,4 @@
-//! Models of loads beside updates of their key (cache.F4), with a bucket of one entry.
+//! Models of loads beside updates of their key (single_flight.F4), with a bucket of one entry.
 //!
 //! The flights, the bucket's lock, and the key's memory are the real ones; the steps around them
 //! are those of `load`, `insert` and `adjust`.
@@ -71,9 +71,9 @@ impl Shared {
         let (_, flight) = lead.land(|seed| self.home.complete(seed, value, extra));
         let early = flight.is_stale();
         let hold = self.lock();
-        // BUG: a load looks at its mark before it has the lock of its bucket (cache.F4).
+        // BUG: a load looks at its mark before it has the lock of its bucket (single_flight.F4).
         let is_stale = if sync::seeded_bug!("early-look") { early } else { flight.is_stale() };
-        // BUG: a load that refreshes an entry replaces whatever is there (cache.F7).
+        // BUG: a load that refreshes an entry replaces whatever is there (single_flight.F7).
         let is_over = is_refresh && sync::seeded_bug!("refresh-over-newer");
         if is_over || (is_refresh || self.find().is_none()) && !is_stale {
             self.link(value, 1);

@@ -1,5 +1,5 @@
-//! Buckets of one line, and what readers and evictors do with them. Laws cache.T1 to cache.T3 of
-//! the parent module.
+//! Buckets of one line, and what readers and evictors do with them. Laws cache_table.T1 to
+//! cache_table.T3 of the parent module.
 
 use self::snapshot::Snapshot;
 use crate::bucket_lock::BucketLock;
@@ -18,7 +18,7 @@ pub(crate) const SLOTS: usize = 7;
 const NODE_LINES: usize = 3;
 pub(super) const TAG_SHIFT: u32 = 50;
 
-/// A bit of a link: its entry is pinned (cache.P1).
+/// A bit of a link: its entry is pinned (cache_pinned.P1).
 pub(super) const PINNED: usize = 1 << 48;
 
 /// The reference byte of an entry on probation: it was not used since it came.
@@ -79,13 +79,13 @@ impl<K, V> Bucket<K, V> {
         self.links[at].load(Ordering::Acquire)
     }
 
-    /// The next bucket of the chain, if this is what the last link leads to (cache.T1).
+    /// The next bucket of the chain, if this is what the last link leads to (cache_table.T1).
     #[inline(always)]
     pub(super) fn more(last: Link<K, V>) -> Option<NonNull<Self>> {
         if tag_in(last) != 0 { None } else { NonNull::new(last.cast()) }
     }
 
-    /// Looks for a key without a lock (cache.T2). The caller has a section open.
+    /// Looks for a key without a lock (cache_table.T2). The caller has a section open.
     #[inline(always)]
     pub(crate) fn find(&self, hash: KeyHash, is_key: impl Fn(&K) -> bool) -> Option<Hit<'_, K, V>> {
         let tag = hash.tag();
@@ -97,20 +97,21 @@ impl<K, V> Bucket<K, V> {
                 hits &= hits - 1;
                 let link = bucket.link(at);
                 if tag_in(link) != tag {
-                    continue 'bucket; // changed since: perhaps the key has moved on (cache.T2)
+                    // Changed since: perhaps the key has moved on (cache_table.T2).
+                    continue 'bucket;
                 }
                 let slot = Slot { bucket, at };
                 let frequency = slot.frequency_now();
                 // SAFETY: a link with a tag leads to a node, which the caller's section keeps
-                // (cache.N1).
+                // (node.N1).
                 let node = unsafe { NonNull::new_unchecked(address_in(link)) };
-                // SAFETY: cache.N1 - the section keeps the node, whose key does not change before
+                // SAFETY: node.N1 - the section keeps the node, whose key does not change before
                 // the grace period is over.
                 if is_key(unsafe { &(*node.as_ptr()).key }) {
                     return Some(Hit { node, slot, frequency });
                 }
             }
-            // Read after the others: a key that moved on from here is found there (cache.T2).
+            // Read after the others: a key that moved on from here is found there (cache_table.T2).
             match Self::more(bucket.link(SLOTS - 1)) {
                 // SAFETY: chains live as long as their table, which the section keeps.
                 Some(more) => bucket = unsafe { more.as_ref() },
@@ -135,7 +136,7 @@ impl<K, V> Bucket<K, V> {
     /// A free place of this bucket, for the holder of its chain's lock.
     #[inline(always)]
     pub(super) fn free(&self) -> Option<Slot<'_, K, V>> {
-        // What has no tag is free, or the last and leads to the next bucket (cache.T1).
+        // What has no tag is free, or the last and leads to the next bucket (cache_table.T1).
         let at = self.hits(0).trailing_zeros() as usize;
         (at < SLOTS && self.link(at).is_null()).then_some(Slot { bucket: self, at })
     }
@@ -172,7 +173,7 @@ impl<K, V> Bucket<K, V> {
     }
 
     /// The entry of the chain that was used least, of those with these frequencies, but for
-    /// `kept` and pinned ones; a random one of several in a bucket (cache.G6). Without the lock.
+    /// `kept` and pinned ones; a random one of several in a bucket (segment.G6). Without the lock.
     #[inline(always)]
     pub(crate) fn least_used(
         &self,
@@ -284,14 +285,14 @@ impl<K, V> Slot<'_, K, V> {
 
     #[inline(always)]
     pub(crate) fn frequency_now(self) -> u8 {
-        // ORDER: Relaxed; a hint (cache.T3).
+        // ORDER: Relaxed; a hint (cache_table.T3).
         self.bucket.frequency[self.at].load(Ordering::Relaxed)
     }
 
     #[inline(always)]
     pub(crate) fn set_frequency(self, frequency: u8) {
-        debug_assert!(frequency <= FREQUENCY_MAX, "cache.T3: a frequency of {frequency}");
-        // ORDER: Relaxed; a hint (cache.T3).
+        debug_assert!(frequency <= FREQUENCY_MAX, "cache_table.T3: a frequency of {frequency}");
+        // ORDER: Relaxed; a hint (cache_table.T3).
         self.bucket.frequency[self.at].store(frequency, Ordering::Relaxed);
     }
 }
@@ -390,7 +391,7 @@ mod snapshot {
             unsafe { _mm_movemask_epi8(self.equal(tag)) as u32 & LINKS }
         }
 
-        /// The frequencies of this bucket's entries. A hint (cache.T3).
+        /// The frequencies of this bucket's entries. A hint (cache_table.T3).
         #[inline(always)]
         pub(super) fn frequencies(&self) -> Frequencies {
             let bytes: u64;
@@ -430,7 +431,7 @@ mod snapshot {
             (0..SLOTS).fold(0, |hits, at| hits | bit(at))
         }
 
-        /// The frequencies of this bucket's entries. A hint (cache.T3).
+        /// The frequencies of this bucket's entries. A hint (cache_table.T3).
         #[inline(always)]
         pub(super) fn frequencies(&self) -> Frequencies {
             let byte = |at: usize| match tag_in(self.0.link(at)) {

@@ -1,5 +1,5 @@
 //! The cause of each departure, by every way on which an entry can leave: one whose time is over is
-//! told and counted as expired (law cache.D3).
+//! told and counted as expired (law departure.D3).
 
 use manycore::collections::BudgetTree;
 use manycore_cache::{Builder, Cache, Cause, Change, Eviction};

@@ -338,7 +338,7 @@ fn after_a_change_of_the_working_set_all_of_one_that_fits_hits() {
 }
 
 /// Keys that come in turns are used again only after all others: those of an earlier working set
-/// must not keep their places for ever (cache.G6).
+/// must not keep their places for ever (segment.G6).
 #[test]
 fn after_a_change_of_the_working_set_keys_in_turns_come_to_hit() {
     let capacity = if cfg!(miri) { 200 } else { 10_000 };

@@ -1,8 +1,9 @@
 //! Atomic operations: charge first, which may run other virtual threads, then operate.
 //!
 //! While a simulation runs, nothing comes between the end of `access` and the operation, because
-//! one kernel thread runs everything (sim_rt.S1). Still, the operations are atomic, for sim_rt.B1.
-//! They are sequentially consistent, which is correct for every ordering that the program requests.
+//! one kernel thread runs everything (threads.S1). Still, the operations are atomic, for
+//! callbacks.B1. They are sequentially consistent, which is correct for every ordering that the
+//! program requests.
 
 use std::arch::naked_asm;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst, fence};

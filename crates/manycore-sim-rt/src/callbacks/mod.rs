@@ -6,7 +6,7 @@
 //! part in Rust. That part charges the access (and may run other virtual threads first), and then
 //! does the program's operation.
 //!
-//! Law sim_rt.B1: without a simulation, each callback does its operation exactly as the hardware
+//! Law callbacks.B1: without a simulation, each callback does its operation exactly as the hardware
 //! would, so an instrumented program works without the simulator.
 
 mod atomics;

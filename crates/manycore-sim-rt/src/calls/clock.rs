@@ -1,7 +1,8 @@
 //! The time of day, and sleep.
 //!
-//! Law sim_rt.T1: all clocks of a process show virtual time; only their starting values differ. A
-//! sleeping thread gives up its core, and continues when virtual time reaches the end of the sleep.
+//! Law calls_clock.T1: all clocks of a process show virtual time; only their starting values
+//! differ. A sleeping thread gives up its core, and continues when virtual time reaches the end of
+//! the sleep.
 
 use std::ffi::{c_int, c_long};
 
@@ -20,7 +21,7 @@ const REALTIME: [usize; 2] = [0, 5];
 const CLOCKS: usize = 12;
 
 /// Returns a clock's value at virtual time zero; all clocks advance together from there
-/// (sim_rt.T1).
+/// (calls_clock.T1).
 fn start(realtime: bool) -> u64 {
     if realtime { DAY_NS } else { EPOCH_NS }
 }

@@ -1,15 +1,15 @@
 //! libc's condition variables, built on virtual futexes.
 //!
-//! Law sim_rt.C1: while a simulation runs, the first word of a condition variable counts its
+//! Law conditions.C1: while a simulation runs, the first word of a condition variable counts its
 //! signals. All waiters and signallers go through this module, so libc's own records in the other
 //! words show no waiter. A waiter reads the count while it holds the mutex, and then releases the
 //! mutex. It sleeps only if the count has not changed, so no signal in between is lost. POSIX
 //! allows spurious wake-ups, so a wrong guess costs only a check.
 //!
-//! Law sim_rt.C2: the second word holds the clock that the variable's attributes name. It is zero,
-//! the time of day, in a variable that no call has initialized.
+//! Law conditions.C2: the second word holds the clock that the variable's attributes name. It is
+//! zero, the time of day, in a variable that no call has initialized.
 //!
-//! Law sim_rt.C3: the third word counts the waiters that may still read the first word.
+//! Law conditions.C3: the third word counts the waiters that may still read the first word.
 //! `pthread_cond_destroy` returns when it is zero. POSIX lets a program destroy the variable and
 //! free its memory as soon as all waiters are woken.
 
@@ -34,7 +34,7 @@ type Four = extern "C" fn(*mut c_void, *mut c_void, c_int, *const [u64; 2]) -> c
 /// `condition` is one of libc's, and is alive.
 unsafe fn words<'a>(condition: *mut c_void) -> &'a [AtomicU32; 3] {
     // SAFETY: the caller promises a live condition variable of libc (# Safety). It is aligned for
-    // its words and longer than three of them; all access to these is atomic (sim_rt.C1).
+    // its words and longer than three of them; all access to these is atomic (conditions.C1).
     unsafe { &*condition.cast() }
 }
 
@@ -45,7 +45,7 @@ unsafe fn words<'a>(condition: *mut c_void) -> &'a [AtomicU32; 3] {
 unsafe fn wait(condition: *mut c_void, mutex: *mut c_void, until: Option<u64>) -> c_int {
     static UNLOCK: Next = Next::new(c"pthread_mutex_unlock");
     // SAFETY: the caller promises a live condition variable of libc, as `pthread_cond_wait`
-    // requires. It is not destroyed while `waiters` counts this thread (sim_rt.C3).
+    // requires. It is not destroyed while `waiters` counts this thread (conditions.C3).
     let [count, _, waiters] = unsafe { words(condition) };
     let seen = count.load(SEQ_CST);
     waiters.fetch_add(1, SEQ_CST);
@@ -57,7 +57,7 @@ unsafe fn wait(condition: *mut c_void, mutex: *mut c_void, until: Option<u64>) -
         return answer;
     }
     // SAFETY: the word belongs to a condition variable that is not destroyed while this thread is
-    // counted (sim_rt.C3).
+    // counted (conditions.C3).
     let woken = unsafe { futex::wait(condition as usize, seen, until, u32::MAX) };
     waiters.fetch_sub(1, SEQ_CST);
     // SAFETY: the caller promises a mutex of libc, as `pthread_cond_wait` requires; it was unlocked
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn pthread_cond_destroy(condition: *mut c_void) -> c_int {
         // requires.
         let waiters = unsafe { &words(condition)[2] };
         let what = "for the last waiters of a condition variable that it destroys";
-        // sim_rt.C3: the variable is destroyed only when no waiter is counted.
+        // conditions.C3: the variable is destroyed only when no waiter is counted.
         locks::look_until(what, None, || (waiters.load(SEQ_CST) == 0).then_some(()));
     }
     // SAFETY: this is the function's type.
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn pthread_cond_timedwait(
 ) -> c_int {
     static REAL: Next = Next::new(c"pthread_cond_timedwait");
     if simulation::active() {
-        // SAFETY: sim_rt.C2 - the caller promises a live condition variable of libc.
+        // SAFETY: conditions.C2 - the caller promises a live condition variable of libc.
         let is_day = unsafe { words(condition)[1].load(SEQ_CST) == 0 };
         // SAFETY: the caller promises a condition variable, a mutex that it has locked, and a
         // timespec, as libc's function requires.

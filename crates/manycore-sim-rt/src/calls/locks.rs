@@ -5,7 +5,7 @@
 //! microsecond first, and later for an eighth of the time that it has waited. Rust's standard
 //! library does not use these locks.
 //!
-//! Law sim_rt.L1: no wait here lasts forever. After [`GIVE_UP_NS`] of virtual time the run ends,
+//! Law locks.L1: no wait here lasts forever. After [`GIVE_UP_NS`] of virtual time the run ends,
 //! and reports what the thread waited for, most likely in a deadlock. The run also ends at a call
 //! that waits inside libc and has no form that tells whether it would wait.
 
@@ -44,7 +44,7 @@ pub(super) fn look_until<T>(
             return None;
         }
         let waited = now - began;
-        // sim_rt.L1: a wait without an end ends the run.
+        // locks.L1: a wait without an end ends the run.
         if waited >= GIVE_UP_NS {
             diagnostics::fatal(format_args!(
                 "a thread has waited for {} virtual seconds {what}: a deadlock, it seems",

@@ -62,7 +62,7 @@ pub unsafe extern "C" fn free(block: *mut u8) {
     charge();
     noted_gone(block);
     if placement::room(block).is_some() {
-        return; // sim_rt.P2
+        return; // placement.P2
     }
     // SAFETY: the call is passed on as it came.
     unsafe { __libc_free(block) }
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut u8 {
     if simulation::active() && all < FROM_SYSTEM {
         simulation::with(|sim| sim.charge_fill(all));
     }
-    // Fresh pages are zero, and no block is used again (sim_rt.P2).
+    // Fresh pages are zero, and no block is used again (placement.P2).
     let placed = count.checked_mul(bytes).and_then(|all| placement::take(16, all));
     // SAFETY: the call is passed on as it came.
     let block = placed.unwrap_or_else(|| unsafe { __libc_calloc(count, bytes) });

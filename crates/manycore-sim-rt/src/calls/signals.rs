@@ -6,11 +6,11 @@
 //! block of any virtual thread begins. It runs on that thread, and costs only its own instructions.
 //! A call that the signal would have interrupted continues.
 //!
-//! Law sim_rt.G1: the program's handler is called only on the simulating kernel thread, outside the
-//! simulation's own code. Signals of faults are the exception: they belong to the instruction that
-//! causes them, which is the program's.
+//! Law signals.G1: the program's handler is called only on the simulating kernel thread, outside
+//! the simulation's own code. Signals of faults are the exception: they belong to the instruction
+//! that causes them, which is the program's.
 //!
-//! Law sim_rt.G2: a signal that comes while its handler runs waits for the handler's end.
+//! Law signals.G2: a signal that comes while its handler runs waits for the handler's end.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -136,7 +136,7 @@ pub(crate) fn deliver() {
 /// Calls the handlers of the stored signals.
 fn call_pending() {
     loop {
-        // sim_rt.G2: a signal whose handler runs stays pending.
+        // signals.G2: a signal whose handler runs stays pending.
         let pending = PENDING.load(SEQ_CST) & !HANDLED.load(SEQ_CST);
         if pending == 0 {
             return;
@@ -146,7 +146,7 @@ fn call_pending() {
         // SAFETY: the bit is set, so the element is written, and `keep` does not write it now.
         let mut told = unsafe { (*TOLD.0[signal as usize].get()).assume_init_read() };
         PENDING.fetch_and(!bit, SEQ_CST);
-        // sim_rt.G1: this is between two blocks, or in a call that has waited.
+        // signals.G1: this is between two blocks, or in a call that has waited.
         if let Some(handler) = handler(signal) {
             HANDLED.fetch_or(bit, SEQ_CST);
             handler(signal, &raw mut told, std::ptr::null_mut());

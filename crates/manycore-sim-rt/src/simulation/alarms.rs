@@ -3,12 +3,12 @@
 //! This module owns when each timer is due, and which thread calls its handler. `calls::signals`
 //! sends the signal.
 //!
-//! Law sim_rt.R1: a timer expires when its clock says so at a check. Checks are at the beginning of
+//! Law alarms.R1: a timer expires when its clock says so at a check. Checks are at the beginning of
 //! a block of any virtual thread, and at the end of its sleep or its wait for files. A timer of
 //! virtual time ends these sleeps and waits. A timer of the process's own time counts what all
 //! cores have computed, so it ends none.
 //!
-//! Law sim_rt.R2: a timer has at most one signal under way. Expiries before its handler begins are
+//! Law alarms.R2: a timer has at most one signal under way. Expiries before its handler begins are
 //! its overrun.
 
 use std::ffi::c_int;
@@ -76,7 +76,7 @@ static RUNG: AtomicBool = AtomicBool::new(false);
 
 /// Returns true once after a timer has expired.
 pub(crate) fn has_rung() -> bool {
-    // ORDER: Relaxed; one kernel thread is on both sides (sim_rt.S1).
+    // ORDER: Relaxed; one kernel thread is on both sides (threads.S1).
     RUNG.load(Ordering::Relaxed) && RUNG.swap(false, Ordering::Relaxed)
 }
 
@@ -180,7 +180,7 @@ impl Simulation {
         self.alarms.at = next.map_or(u64::MAX, |next| self.engine.machine().cycles(next));
     }
 
-    /// Lets due timers expire. The next check sends their signals (sim_rt.R1).
+    /// Lets due timers expire. The next check sends their signals (alarms.R1).
     #[inline(always)]
     pub(super) fn ring_in_time(&mut self) {
         if self.engine.now() >= self.alarms.at {
@@ -221,7 +221,7 @@ impl Simulation {
     }
 
     /// Takes a signal that is due for the running thread and not in the bit set `held`. Returns the
-    /// timer's number, the signal, and its overrun (sim_rt.R2).
+    /// timer's number, the signal, and its overrun (alarms.R2).
     pub(crate) fn take_alarm(&mut self, held: u64) -> Option<(usize, Signal, u64)> {
         let current = self.current;
         let is_held = |signal: Signal| held & 1 << (signal.number - 1) != 0;

@@ -171,7 +171,7 @@ pub(crate) fn wait_outside(
     is_alone: bool,
     until: Option<u64>,
 ) -> bool {
-    // sim_rt.O1: added in the same turn in which the call would have blocked.
+    // files.O1: added in the same turn in which the call would have blocked.
     let (word, until) = with(|sim| {
         let waiter = Waiter { thread: sim.current, call, site: sim.call_site(), what, is_alone };
         sim.add_waiter(waiter);
@@ -256,7 +256,7 @@ pub(crate) fn begin(mut thread: Box<Thread>) {
         let pinned = thread.allowed.as_ref().filter(|cores| cores.len() == 1);
         let id = sim.engine.spawn(pinned.map(|cores| cores[0]), sim.engine.now());
         assert_eq!(id.0 as usize, sim.threads.len(), "the engine numbers as we do");
-        debug_assert_eq!(thread.parked.load(Ordering::Relaxed), 1, "sim_rt.S1: not parked");
+        debug_assert_eq!(thread.parked.load(Ordering::Relaxed), 1, "threads.S1: not parked");
         sim.threads.push(thread);
     });
 }

@@ -4,7 +4,7 @@
 //! that it would block, its virtual thread waits here for what the call needs. After each call that
 //! may make something ready, the kernel is asked which waits are over.
 //!
-//! Law sim_rt.O1: a call of one virtual thread may make something ready for another. That is found
+//! Law files.O1: a call of one virtual thread may make something ready for another. That is found
 //! at the end of the call, and so at the same virtual time in every run. A waiter is added in the
 //! same turn in which the kernel said that its call would block, so no change in between is lost.
 
@@ -225,7 +225,7 @@ fn poll(polls: &mut [Poll], patience: u64) {
     let time = [patience / 1_000_000_000, patience % 1_000_000_000];
     let (polls, count) = (polls.as_mut_ptr() as usize, polls.len());
     let arguments = [polls, count, time.as_ptr() as usize, 0, 8, 0];
-    // An interrupted check would miss what is ready now (sim_rt.O1). An interrupted wait is
+    // An interrupted check would miss what is ready now (files.O1). An interrupted wait is
     // repeated.
     let ask = if patience == 0 { host::look } else { host::call };
     // SAFETY: the array has that many entries; the timespec is a local; there is no set of signals.

@@ -5,7 +5,7 @@
 //! (`schedule`). So no borrow of the simulation is alive while another thread runs. `result` writes
 //! the file that a run leaves.
 //!
-//! Law sim_rt.S1 (in [`crate::threads`]): while a simulation is active, one kernel thread runs. So
+//! Law threads.S1 (in [`crate::threads`]): while a simulation is active, one kernel thread runs. So
 //! the simulation needs no lock, and `ACTIVE` no ordering.
 
 mod alarms;
@@ -117,7 +117,7 @@ pub(crate) fn active() -> bool {
 pub(crate) fn with<R>(act: impl FnOnce(&mut Simulation) -> R) -> R {
     #[cfg(debug_assertions)]
     let _entered = Entered::now();
-    // SAFETY: sim_rt.S1 - one thread is here. `start` set the pointer before the first call, and
+    // SAFETY: threads.S1 - one thread is here. `start` set the pointer before the first call, and
     // nothing frees it. Borrows end with `act`, and no `act` calls this again.
     act(unsafe { &mut *SIMULATION.load(Ordering::Relaxed) })
 }
@@ -219,7 +219,7 @@ impl Simulation {
         self.look_for_its_signals();
         let new = &mut self.threads[next];
         debug_assert!(!new.ended, "an ended thread runs");
-        // sim_rt.S2: used once.
+        // threads.S2: used once.
         let to = std::mem::take(&mut new.place);
         debug_assert_ne!(to, 0, "a thread runs that has not given way");
         (save, to, new.pointer)

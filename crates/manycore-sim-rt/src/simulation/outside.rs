@@ -1,6 +1,6 @@
 //! Events outside the simulation that may end a wait: child processes, other programs, the network.
 //!
-//! Law sim_rt.O2: while some virtual thread can run, virtual time passes only by its costs. If all
+//! Law outside.O2: while some virtual thread can run, virtual time passes only by its costs. If all
 //! threads wait, and something outside may end a wait, the kernel is asked for it. An event that
 //! comes has taken no virtual time. Without an event, virtual time passes like real time, to the
 //! end of the next wait that ends by itself. If nothing outside can end a wait, virtual time passes
@@ -26,7 +26,7 @@ impl Simulation {
     /// waits.
     pub(super) fn wait_idle(&mut self) -> bool {
         let until = self.engine.idle_until().map(|at| self.engine.machine().nanos(at));
-        // sim_rt.O2: time passes at once, or no timer is left.
+        // outside.O2: time passes at once, or no timer is left.
         if !self.may_be_woken_from_outside() {
             if until.is_none() {
                 self.report_waiters("nothing in the program or outside of it can end these waits");

@@ -48,7 +48,7 @@ fn follow_away(outcome: Outcome) {
 /// Runs `next`, the engine's choice. Returns when the engine chooses the caller.
 fn resume(next: usize) {
     let (save, to, pointer) = with(|sim| sim.change_to(next));
-    // SAFETY: sim_rt.S2, sim_rt.W1 - `to` is where the engine's choice gave way; it is not the
+    // SAFETY: threads.S2, switch.W1 - `to` is where the engine's choice gave way; it is not the
     // caller, and the pointer is that thread's own.
     unsafe { switch::switch(save, to, pointer) };
     arrive();

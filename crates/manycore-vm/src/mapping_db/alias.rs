@@ -93,7 +93,7 @@ impl<B: Backing> MappingDb<'_, B> {
     ///
     /// They are linked first, so a revocation from now on kills them and makes their pages pending.
     /// No flush can take them before this section is closed, so a flush comes after the mapping
-    /// below (vm_gate.Q1).
+    /// below (mapping_db_gate.Q1).
     fn derive(
         &self,
         source: Range<'_>,

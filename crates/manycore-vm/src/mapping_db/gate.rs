@@ -9,15 +9,18 @@
 //! ```
 //!
 //! Laws:
-//! - vm_gate.Q1 A dead node is queued in a section, with the current label. A flush raises the
+//! - mapping_db_gate.Q1 A dead node is queued in a section, with the current label. A flush raises
+//! the
 //!   label, notes the moment, and waits until the sections that were open at that moment are over.
 //!   Then it takes everything with the old label or an older one. So everything queued with these
 //!   labels is there, and a root comes with all mappings derived from it (tree.M6).
-//! - vm_gate.Q2 A flush unmaps everything that it took in one call of the backing, with adjacent
+//! - mapping_db_gate.Q2 A flush unmaps everything that it took in one call of the backing, with
+//! adjacent
 //!   pages joined. Only then are addresses, frames and nodes free. If the backing refuses, the
 //!   flush asks it for each span alone. A span that it refuses again waits for the next flush, and
 //!   so does a frame as long as one of its mappings waits.
-//! - vm_gate.Q3 Queued nodes are taken at the earliest a tick after the label was raised, or at
+//! - mapping_db_gate.Q3 Queued nodes are taken at the earliest a tick after the label was raised,
+//! or at
 //!   once by [`flush`](super::MappingDb::flush). Until then, a thread that checks reads a line that
 //!   is written once in a tick, and writes no line that others use.
 //!
@@ -64,7 +67,7 @@ pub(super) struct Gate {
     label: Line<AtomicU64>,
     pending: Box<[Line<Mutex<Pending>>]>,
     state: Line<Mutex<State>>,
-    /// The earliest time of the next flush, in nanoseconds since `made` (vm_gate.Q3).
+    /// The earliest time of the next flush, in nanoseconds since `made` (mapping_db_gate.Q3).
     due: Line<AtomicU64>,
     made: Instant,
     tick: Duration,
@@ -95,8 +98,8 @@ impl Gate {
         }
     }
 
-    /// Queues dead nodes, in the section in which they were killed (vm_gate.Q1). Returns true if it
-    /// is time to check for a flush.
+    /// Queues dead nodes, in the section in which they were killed (mapping_db_gate.Q1). Returns
+    /// true if it is time to check for a flush.
     #[inline]
     pub(super) fn queue(&self, dead: Chain) -> bool {
         // ORDER: Acquire; pairs with `raise`: a label that is read later is not older.
@@ -122,7 +125,7 @@ impl Gate {
         state.ended.push((self.label.0.load(Ordering::Acquire), space));
     }
 
-    /// Raises the label (vm_gate.Q1). Returns the old label.
+    /// Raises the label (mapping_db_gate.Q1). Returns the old label.
     fn raise(&self) -> u64 {
         // ORDER: AcqRel; pairs with `queue`.
         self.label.0.fetch_add(1, Ordering::AcqRel)
@@ -149,7 +152,7 @@ impl Gate {
         let Ok(mut state) = self.state.0.try_lock() else { return Ok(0) };
         let mut freed = Ok(0);
         if let Some(closing) = &state.closing {
-            // BUG: a flush does not wait for the sections that were open (vm_gate.Q1).
+            // BUG: a flush does not wait for the sections that were open (mapping_db_gate.Q1).
             let is_over = seeded_bug!("vm-early-gate")
                 || self.is_due() && stores.domain.quiesced(closing.moment);
             if !is_over {
@@ -188,7 +191,7 @@ impl Gate {
         freed.map_err(Failed::into_error)
     }
 
-    /// Frees everything that was queued up to `label` (vm_gate.Q2).
+    /// Frees everything that was queued up to `label` (mapping_db_gate.Q2).
     fn collect(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -200,7 +203,7 @@ impl Gate {
             let mut pending = lock(&pending.0);
             pending.chains.retain(|(at, chain)| {
                 // BUG: nodes that were queued after the moment are taken with the rest
-                // (vm_gate.Q1).
+                // (mapping_db_gate.Q1).
                 let is_due = *at <= label || seeded_bug!("vm-newer-label-taken");
                 if is_due {
                     // SAFETY: tree.M6 - queued nodes belong to the gate.
@@ -298,8 +301,8 @@ fn unmap(spans: &mut Vec<Span>, backing: &dyn Backing) -> Result<(), Error> {
     if spans.is_empty() { Ok(()) } else { Err(refused) }
 }
 
-/// Unmaps the nodes' pages, then frees the pages, frames and nodes (vm_gate.Q2). Returns the nodes
-/// that must wait, and the reason.
+/// Unmaps the nodes' pages, then frees the pages, frames and nodes (mapping_db_gate.Q2). Returns
+/// the nodes that must wait, and the reason.
 fn release(
     nodes: &[*mut Node],
     stores: &Stores<'_>,

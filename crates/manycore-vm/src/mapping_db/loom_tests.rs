@@ -1,5 +1,5 @@
 //! Models of derivations beside revocations (tree.M2 to tree.M6, space.A3) on real nodes and
-//! windows, and of the gate (vm_gate.Q1) on a whole database.
+//! windows, and of the gate (mapping_db_gate.Q1) on a whole database.
 
 use super::*;
 use crate::backing::{Frames, Span};

@@ -22,7 +22,7 @@
 //!   space.
 //! - mapping_db.V4 A frame, an address and a node are reused only after their gate: the sections
 //!   that were open are over, a tick has passed (or `flush` was called), and the backing has
-//!   unmapped them (vm_gate.Q1 to vm_gate.Q3).
+//!   unmapped them (mapping_db_gate.Q1 to mapping_db_gate.Q3).
 //!
 //! Order of locks: a node, then nodes below it (tree.M3), then the thread's pending list. A flush
 //! takes the gate's lock, then a pending list, then the frames' lock (runs.R3); it holds no node.

@@ -163,14 +163,14 @@ impl<'a, S: SmallForm> Holding<'a, S> {
         forget(lock);
         // BUG: the small form is free for a moment when it was emptied already (promoted.P1).
         if seeded_bug!("small-beside-large") {
-            // SAFETY: lock.K3 - this thread holds the lock, and `of` is borrowed.
+            // SAFETY: lock_word.K3 - this thread holds the lock, and `of` is borrowed.
             unsafe { lock::unlock(&of.word, 0) };
             lock::lock_nested(&of.word, thread_token(), Of::new("collection", of), None)
                 .expect("promoted.P1: an object is promoted twice");
         }
         // ORDER: Release; pairs with Acquire in `Promotable::large`.
         of.large.store(large, Ordering::Release);
-        // SAFETY: lock.K3 - this thread holds the lock, and `of` is borrowed.
+        // SAFETY: lock_word.K3 - this thread holds the lock, and `of` is borrowed.
         unsafe { lock::unlock(&of.word, HOT) };
         // SAFETY: from the box above, which is freed with `of` alone.
         unsafe { &*large }
@@ -201,8 +201,8 @@ impl<S: SmallForm> DerefMut for Holding<'_, S> {
 impl<S: SmallForm> Drop for Lock<'_, S> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: lock.K3 - `small` and `wait` make the guard when this thread has taken the lock;
-        // it keeps the word.
+        // SAFETY: lock_word.K3 - `small` and `wait` make the guard when this thread has taken the
+        // lock; it keeps the word.
         unsafe { lock::unlock(&self.0.word, 0) };
     }
 }

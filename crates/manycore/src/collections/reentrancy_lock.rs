@@ -13,7 +13,8 @@ pub(super) struct ReentrancyLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the holder of the word has the value to itself (lock.K1), and may take parts of it along.
+// SAFETY: the holder of the word has the value to itself (lock_word.K1), and may take parts of it
+// along.
 unsafe impl<T: Send> Sync for ReentrancyLock<T> {}
 // SAFETY: owned data.
 unsafe impl<T: Send> Send for ReentrancyLock<T> {}
@@ -32,7 +33,7 @@ impl<T> ReentrancyLock<T> {
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let of = Of::new("collection", self);
         let _hold = lock::hold(&self.word, of).unwrap_or_else(|refused| cannot_hold(refused));
-        // SAFETY: lock.K1 - this thread holds the lock until `_hold` is dropped.
+        // SAFETY: lock_word.K1 - this thread holds the lock until `_hold` is dropped.
         self.value.with_mut(|value| f(unsafe { &mut *value }))
     }
 
@@ -87,8 +88,8 @@ impl<T> Deref for ReentrancyGuard<'_, T> {
     #[inline]
     fn deref(&self) -> &T {
         // Not by way of `&mut T`, which would end the references that this gave before.
-        // SAFETY: lock.K1 - this thread holds the lock until `_hold` is dropped, and the guard is
-        // borrowed for reading, so there are other references for reading at most.
+        // SAFETY: lock_word.K1 - this thread holds the lock until `_hold` is dropped, and the guard
+        // is borrowed for reading, so there are other references for reading at most.
         self.value.with(|value| unsafe { &*value })
     }
 }
@@ -96,8 +97,8 @@ impl<T> Deref for ReentrancyGuard<'_, T> {
 impl<T> DerefMut for ReentrancyGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: lock.K1 - this thread holds the lock until `_hold` is dropped, and the guard is
-        // borrowed for writing, so this is the only reference.
+        // SAFETY: lock_word.K1 - this thread holds the lock until `_hold` is dropped, and the guard
+        // is borrowed for writing, so this is the only reference.
         unsafe { self.value.deref() }
     }
 }

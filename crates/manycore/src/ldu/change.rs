@@ -14,7 +14,7 @@
 //!   before this one began has its fence before the read's fence, and the read looks after that.
 //! - *A late change*, which loaded the epoch long ago. If the read misses it, the first point
 //!   covers it; if not, the second does. The word may have a higher epoch than the one that the
-//!   change found; then the change takes the word's (ldu.M3 of `word`).
+//!   change found; then the change takes the word's (ldu_word.M3 of `word`).
 
 use super::links::{Linked, Links, links_of};
 use super::queue::Stack;
@@ -106,7 +106,7 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
                 let queued = marks.change(toggled, toggled.queued_again());
                 debug_assert!(
                     queued.is_ok(),
-                    "ldu.Q1: another thread changes a member in no queue"
+                    "queue.Q1: another thread changes a member in no queue"
                 );
                 break next;
             }
@@ -119,7 +119,7 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         // From here on the member may be gone, if it was queued and was given up.
         barrier::full_after_rmw();
         if !word.is_queued() {
-            // SAFETY: ldu.Q1 - this change made it queued.
+            // SAFETY: queue.Q1 - this change made it queued.
             unsafe { self.push(links) };
         }
         Ok(next)
@@ -129,7 +129,7 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
     /// As [`Queues::push`].
     #[inline(never)]
     unsafe fn push(&self, links: NonNull<Links>) {
-        // SAFETY: ldu.Q1 - the caller promises that it made the member queued (# Safety); its
+        // SAFETY: queue.Q1 - the caller promises that it made the member queued (# Safety); its
         // memory lives until a drain has let it go.
         let (pushed, overdue) = unsafe {
             self.update_side.queues.push(links, |stack, first| self.is_overdue(stack, first))

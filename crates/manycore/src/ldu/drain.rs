@@ -6,18 +6,19 @@
 //! each queued member:  structure out of date at the cut?  tell it; let it go if nothing newer came
 //!                      changed after the cut?             carry: the next read looks again
 //!                      given up by its owner?             free it
-//!                      changed in one of the last reads?  carry (ldu.R3)
+//!                      changed in one of the last reads?  carry (drain.R3)
 //!                      otherwise                          let it go
 //! ```
 //!
 //! Laws:
-//! - ldu.R1 A queued member is in exactly one place: a queue, one of the lists of [`Pending`], or
+//! - drain.R1 A queued member is in exactly one place: a queue, one of the lists of [`Pending`], or
 //!   the hands of the drain that looks at it. A panic leaves it in a list.
-//! - ldu.R2 After a drain has let a member go, it does not touch the member (ldu.U3).
-//! - ldu.R3 If a member's changes since the last read came to nothing, the member stays queued, in
+//! - drain.R2 After a drain has let a member go, it does not touch the member (ldu.U3).
+//! - drain.R3 If a member's changes since the last read came to nothing, the member stays queued,
+//! in
 //!   `carry`, as long as it goes on changing. So its next changes need no push, and its queue's
 //!   line stays where it is. The first read that finds it unchanged for some reads lets it go.
-//! - ldu.R4 While the set is poisoned, its structure is told nothing. Members that came and went
+//! - drain.R4 While the set is poisoned, its structure is told nothing. Members that came and went
 //!   leave the queues all the same, and are freed. So what waits is bounded by what is in the set,
 //!   or was when the structure panicked.
 
@@ -34,8 +35,8 @@ use std::ptr::NonNull;
 
 impl<T: Structure<E>, E: Linked> State<T, E> {
     /// Tells the structure everything that a read must see by the laws. With `keep`, busy members
-    /// stay queued (ldu.R3). In a poisoned set, members that the structure need not hear of are let
-    /// go, and the rest stays queued (ldu.R4).
+    /// stay queued (drain.R3). In a poisoned set, members that the structure need not hear of are
+    /// let go, and the rest stays queued (drain.R4).
     ///
     /// # Safety
     /// The caller alone has the structure: by the lock, taken by [`lock`](State::lock) or as the
@@ -77,8 +78,8 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
                 return Some(unsafe { self.visit_all(pending, keep, true) });
             }
             let round = self.read_side.rounds.begin();
-            // A change that has returned has its member in a queue or here (ldu.R1), and its fence
-            // comes before the round's fence. So a look suffices, and no cut is needed.
+            // A change that has returned has its member in a queue or here (drain.R1), and its
+            // fence comes before the round's fence. So a look suffices, and no cut is needed.
             if !always && pending.is_clean() && self.update_side.queues.is_empty() {
                 self.read_side.rounds.end(round);
                 return None;
@@ -105,14 +106,14 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         let mut visited = 0;
         while let Some(links) = pending.old.pop() {
             visited += 1;
-            // SAFETY: ldu.R1 - queued, so its memory is held.
+            // SAFETY: drain.R1 - queued, so its memory is held.
             unsafe { self.visit(pending, links, cut, keep, tell) };
         }
         while let Some(links) = pending.chains.pop() {
             visited += 1;
             let next = || {
-                // SAFETY: ldu.R1 - queued, so its memory is held; `visit` comes later, planted bugs
-                // apart (ldu.U3).
+                // SAFETY: drain.R1 - queued, so its memory is held; `visit` comes later, planted
+                // bugs apart (ldu.U3).
                 let next = unsafe { &(*links.as_ptr()).next };
                 // ORDER: Relaxed; shown by the Acquire of `take`.
                 NonNull::new(next.load(Ordering::Relaxed))
@@ -120,13 +121,13 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
             // BUG: a drain reads where its queue goes on after it has let a member go (`ldu`,
             // ldu.U3).
             if seeded_bug!("next-after-clear") {
-                // SAFETY: ldu.R1 - queued, so its memory is held; it has just left `chains`.
+                // SAFETY: drain.R1 - queued, so its memory is held; it has just left `chains`.
                 unsafe { self.visit(pending, links, cut, keep, tell) };
                 pending.chains.extend(next());
                 continue;
             }
             pending.chains.extend(next());
-            // SAFETY: ldu.R1 - queued, so its memory is held.
+            // SAFETY: drain.R1 - queued, so its memory is held.
             unsafe { self.visit(pending, links, cut, keep, tell) };
         }
         pending.visited += visited;
@@ -169,12 +170,12 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         let marks = unsafe { &*links.as_ptr() };
         marks.in_use();
         let mut word = marks.load();
-        debug_assert!(word.is_queued(), "ldu.R1: a drain has a member that is in no queue");
+        debug_assert!(word.is_queued(), "drain.R1: a drain has a member that is in no queue");
         loop {
             let there = word.at(cut);
             let next = if there != word.is_applied() {
                 if !tell {
-                    pending.carry.push(links); // ldu.R4
+                    pending.carry.push(links); // drain.R4
                     return;
                 }
                 word.telling(there)
@@ -182,17 +183,17 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
                 pending.carry.push(links); // changed after the cut
                 return;
             } else if word.is_dead() {
-                // SAFETY: ldu.M4 - its owner has gone, and it is in no list any more.
+                // SAFETY: ldu_word.M4 - its owner has gone, and it is in no list any more.
                 unsafe { pending.free(links) };
                 return;
             } else if keep && word.changed_since(cut.saturating_sub(config::READS_KEPT)) {
-                pending.carry.push(links); // ldu.R3
+                pending.carry.push(links); // drain.R3
                 return;
             } else {
                 word.let_go()
             };
             match marks.change(word, next) {
-                Ok(()) if !next.is_queued() => return, // ldu.R2
+                Ok(()) if !next.is_queued() => return, // drain.R2
                 Ok(()) => break,
                 Err(now) => word = now,
             }
@@ -221,13 +222,13 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
             pending.old.append(&mut pending.carry);
             let mut last = Vec::new();
             while let Some(links) = pending.chains.pop() {
-                // SAFETY: ldu.R1 - queued, so its memory is held until the loop below lets it go.
+                // SAFETY: drain.R1 - queued, so its memory is held until the loop below lets it go.
                 let next = unsafe { (*links.as_ptr()).next.load(Ordering::Relaxed) };
                 pending.chains.extend(NonNull::new(next));
                 last.push(links);
             }
             for links in last.into_iter().chain(pending.old.drain(..).collect::<Vec<_>>()) {
-                // SAFETY: ldu.R1 - queued, so its memory is held. No handle of it is left except
+                // SAFETY: drain.R1 - queued, so its memory is held. No handle of it is left except
                 // leaked ones: handles borrow the set.
                 unsafe {
                     let marks = &*links.as_ptr();
@@ -284,7 +285,7 @@ impl<E: Linked> Drop for Telling<'_, E> {
         if told.is_queued() {
             self.pending.carry.push(self.links);
         } else if told.is_dead() {
-            // SAFETY: ldu.M4 - no other thread has it.
+            // SAFETY: ldu_word.M4 - no other thread has it.
             unsafe { self.pending.free(self.links) };
         }
     }

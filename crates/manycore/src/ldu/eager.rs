@@ -8,12 +8,13 @@
 //! set's owner decides in its reads.
 //!
 //! Laws:
-//! - ldu.E1 A set is *eager* while its lock is kept from sharers (rounds.V7). Only the lock's
+//! - eager.E1 A set is *eager* while its lock is kept from sharers (rounds.V7). Only the lock's
 //!   holder applies a change eagerly, and only if the set is then eager and not poisoned, and the
 //!   member is in no queue. In every other case it is deferred, as usual. So an eager change never
 //!   has to wait for anything, and the two kinds may mix.
-//! - ldu.E2 An eager change leaves the member's word as a deferred change would, after a drain has
-//!   told the structure and let the member go (ldu.M1).
+//! - eager.E2 An eager change leaves the member's word as a deferred change would, after a drain
+//! has
+//!   told the structure and let the member go (ldu_word.M1).
 //!
 //! Why reads stay linearizable (ldu.U6). An eager change takes effect under the lock. A read holds
 //! the lock from before its cut to its end, since nothing is shared while a set is eager.
@@ -37,7 +38,7 @@ use std::ptr::NonNull;
 const UNREAD_MAX: u32 = 1024;
 
 impl<T: Structure<E>, E: Linked> State<T, E> {
-    /// Makes a change eagerly if ldu.E1 admits that, and then returns the member's word.
+    /// Makes a change eagerly if eager.E1 admits that, and then returns the member's word.
     ///
     /// A panic of the structure is contained; the poison tells the next reader.
     ///
@@ -61,8 +62,9 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         held.poison = true;
         sync::contain(|| {
             self.value.with_mut(|value| {
-                // SAFETY: ldu.E1 - the lock is held, and guards the structure. The member is in no
-                // queue, and its owner, which is the caller, does not change its data now (ldu.U4).
+                // SAFETY: eager.E1 - the lock is held, and guards the structure. The member is in
+                // no queue, and its owner, which is the caller, does not change its data now
+                // (ldu.U4).
                 unsafe {
                     match change {
                         Change::Insert => (*value).insert_at(member),

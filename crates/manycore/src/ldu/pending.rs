@@ -29,7 +29,7 @@ pub(crate) struct Look {
 /// The data, beside the structure, that belong to the lock's holder.
 pub(super) struct Pending<E: Linked> {
     /// Queued members that the next read looks at: those that changed after the last cut, and those
-    /// of ldu.R3.
+    /// of drain.R3.
     pub(super) carry: Vec<NonNull<Links>>,
     /// The `carry` of the read before, while this read looks at it. Empty between reads, except for
     /// what a panic left.
@@ -73,13 +73,13 @@ impl<E: Linked> Pending<E> {
     /// The member is dead, and in no list.
     pub(super) unsafe fn free(&mut self, links: NonNull<Links>) {
         debug_assert!(
-            // SAFETY: ldu.M4 - dead, so this drain alone has the member.
+            // SAFETY: ldu_word.M4 - dead, so this drain alone has the member.
             unsafe { links.as_ref() }.load().is_dead(),
-            "ldu.M4: a drain frees a member that was not given up"
+            "ldu_word.M4: a drain frees a member that was not given up"
         );
         self.freed += 1;
-        // SAFETY: ldu.M4 - the caller promises that the member is dead and in no list (# Safety).
-        // So only this drain has it, and makes a `Retired` of it once.
+        // SAFETY: ldu_word.M4 - the caller promises that the member is dead and in no list (#
+        // Safety). So only this drain has it, and makes a `Retired` of it once.
         self.garbage.push(unsafe { Retired::new(member_of(links)) });
     }
 }

@@ -3,11 +3,12 @@
 //! Owns: [`Stack`], and the choice between one stack for all threads and one for each slot.
 //!
 //! Laws:
-//! - ldu.Q1 The thread that made a member queued pushes it (ldu.M1 of `word`), and no other thread
+//! - queue.Q1 The thread that made a member queued pushes it (ldu_word.M1 of `word`), and no other
+//! thread
 //!   does until a drain has let the member go. So a member is in one stack at most, and `next` has
 //!   one writer.
-//! - ldu.Q2 The order of a stack means nothing: the words say what is to be done.
-//! - ldu.Q3 If a slot's stack is not empty, its dirty bit is set, or the push is still under way.
+//! - queue.Q2 The order of a stack means nothing: the words say what is to be done.
+//! - queue.Q3 If a slot's stack is not empty, its dirty bit is set, or the push is still under way.
 //!   The drain clears the bit before it empties the stack.
 //!
 //! Source: LDU, section 2.4.1 (the queue), 2.5.3 (per-core queues).
@@ -53,11 +54,11 @@ pub(super) struct Pushed {
 
 impl Stack {
     /// # Safety
-    /// ldu.Q1: the caller made the member queued, and its memory lives until a drain lets it go.
+    /// queue.Q1: the caller made the member queued, and its memory lives until a drain lets it go.
     #[inline(always)]
     unsafe fn push(&self, links: NonNull<Links>, shared: bool) -> Pushed {
-        // SAFETY: ldu.Q1 - the caller promises that the member lives until a drain has let it go (#
-        // Safety). No drain can before the CAS below, and `next` is not used after that.
+        // SAFETY: queue.Q1 - the caller promises that the member lives until a drain has let it go
+        // (# Safety). No drain can before the CAS below, and `next` is not used after that.
         let next = unsafe { &(*links.as_ptr()).next };
         // ORDER: Relaxed; the CAS decides. (For loom a guess, as in `Links::load_for_change`.)
         let mut head =
@@ -78,7 +79,7 @@ impl Stack {
                 Err(now) => head = now,
             }
         }
-        debug_assert!(head != links.as_ptr(), "ldu.Q1: a member is pushed twice");
+        debug_assert!(head != links.as_ptr(), "queue.Q1: a member is pushed twice");
         // ORDER: Relaxed (all); an estimate. In a slot's stack, `pushed` has one writer.
         let pushed = if shared {
             self.pushed.fetch_add(1, Ordering::Relaxed) + 1
@@ -88,7 +89,10 @@ impl Stack {
             pushed
         };
         let taken = self.taken.load(Ordering::Relaxed);
-        debug_assert!(shared || taken <= pushed, "ldu.Q1: more members are taken than were pushed");
+        debug_assert!(
+            shared || taken <= pushed,
+            "queue.Q1: more members are taken than were pushed"
+        );
         let len = pushed.saturating_sub(taken);
         Pushed { first: head.is_null(), len }
     }
@@ -98,7 +102,7 @@ impl Stack {
         self.head.load(Ordering::Acquire).is_null()
     }
 
-    /// Takes everything, newest first; the drain need not mind the order (ldu.Q2).
+    /// Takes everything, newest first; the drain need not mind the order (queue.Q2).
     fn take(&self) -> Option<NonNull<Links>> {
         // ORDER: AcqRel; pairs with `push`, both ways.
         let head = NonNull::new(self.head.swap(ptr::null_mut(), Ordering::AcqRel));
@@ -143,8 +147,8 @@ impl Queues {
     ) -> (Pushed, bool) {
         match self {
             Self::Global(stack) => {
-                // SAFETY: ldu.Q1 - the caller promises that it made the member queued, and that the
-                // member lives until a drain has let it go (# Safety).
+                // SAFETY: queue.Q1 - the caller promises that it made the member queued, and that
+                // the member lives until a drain has let it go (# Safety).
                 let pushed = unsafe { stack.push(links, true) };
                 barrier::full_after_rmw();
                 let overdue = timed(stack, pushed.first);
@@ -153,13 +157,13 @@ impl Queues {
             Self::PerThread(own) => percpu::with_own_slot(|slot| {
                 let index = slot.index();
                 let stack = own.stacks.get_or_init(index);
-                // SAFETY: ldu.Q1 - the caller promises that it made the member queued, and that the
-                // member lives until a drain has let it go (# Safety). The slot is this thread's,
-                // as `false` says.
+                // SAFETY: queue.Q1 - the caller promises that it made the member queued, and that
+                // the member lives until a drain has let it go (# Safety). The slot is this
+                // thread's, as `false` says.
                 let pushed = unsafe { stack.push(links, false) };
                 if pushed.first {
                     let word = own.dirty.get_or_init(index / 64);
-                    // ORDER: AcqRel; ldu.Q3, and ldu.U6 as in `push`.
+                    // ORDER: AcqRel; queue.Q3, and ldu.U6 as in `push`.
                     word.0.fetch_or(1 << (index % 64), Ordering::AcqRel);
                 }
                 barrier::full_after_rmw();
@@ -201,13 +205,13 @@ impl Queues {
             }
             Self::PerThread(own) => {
                 for (number, word) in own.dirty.iter() {
-                    // ORDER: Acquire; pairs with `push` (ldu.Q3).
+                    // ORDER: Acquire; pairs with `push` (queue.Q3).
                     let bits = word.0.load(Ordering::Acquire);
                     let mut left = bits;
                     while left != 0 {
                         let bit = left.trailing_zeros();
                         left &= left - 1;
-                        // ORDER: AcqRel; before the swap in `take` (ldu.Q3).
+                        // ORDER: AcqRel; before the swap in `take` (queue.Q3).
                         word.0.fetch_and(!(1 << bit), Ordering::AcqRel);
                         let stack = own.stacks.get_or_init(number * 64 + bit as usize);
                         chains.extend(stack.take());

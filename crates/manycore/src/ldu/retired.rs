@@ -1,5 +1,5 @@
 //! The end of a member: its memory is freed by its owner, or by the drain that lets it go last
-//! (ldu.U3, ldu.M4).
+//! (ldu.U3, ldu_word.M4).
 
 use super::links::{Linked, links_of};
 use crate::sync::seeded_bug;
@@ -10,8 +10,8 @@ pub(super) struct Retired<E: Linked>(NonNull<E>);
 
 impl<E: Linked> Drop for Retired<E> {
     fn drop(&mut self) {
-        // SAFETY: ldu.M4 of `word` - no reference to the member is left, and a `Retired` is made
-        // once.
+        // SAFETY: ldu_word.M4 of `word` - no reference to the member is left, and a `Retired` is
+        // made once.
         unsafe {
             (*links_of(self.0).as_ptr()).is_over();
             E::free(self.0);
@@ -24,7 +24,7 @@ impl<E: Linked> Retired<E> {
     /// `member` was given up and is in no queue, and this is called once for it.
     pub(super) unsafe fn new(member: NonNull<E>) -> Self {
         debug_assert!(
-            // SAFETY: ldu.M4 - the caller has the member alone (# Safety).
+            // SAFETY: ldu_word.M4 - the caller has the member alone (# Safety).
             !unsafe { links_of(member).as_ref() }.load().is_attached(),
             "ldu.U1: a member is freed while it is in the set"
         );

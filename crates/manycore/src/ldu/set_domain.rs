@@ -5,15 +5,19 @@
 //! around it.
 //!
 //! Laws (U numbers are the parent module's):
-//! - **ldu.F1** A set is a number, given out once in a process. So a member that waits in a queue
+//! - **set_domain.F1** A set is a number, given out once in a process. So a member that waits in a
+//! queue
 //!   is never taken for a member of a later set, and a set needs no end.
-//! - **ldu.F2** A set enters the map with the first insertion that a read applies, and leaves it
+//! - **set_domain.F2** A set enters the map with the first insertion that a read applies, and
+//! leaves it
 //!   when a read takes out the last of its members. A set that came and went between two reads is
 //!   never in the map.
-//! - **ldu.F3** A member in a free list is idle: no structure has it, and no read will ask for it,
+//! - **set_domain.F3** A member in a free list is idle: no structure has it, and no read will ask
+//! for it,
 //!   although a queue may still have it (as [`recycle_raw`](DeferredSet::recycle_raw) says). So its
 //!   set and its value belong to the list, and its marks do not.
-//! - **ldu.F4** A set's count of members is right also after a panic of its structure: the call
+//! - **set_domain.F4** A set's count of members is right also after a panic of its structure: the
+//! call
 //!   counts as made (ldu.U7), before the structure is called. So no set is left over without
 //!   members.
 //!
@@ -73,7 +77,7 @@ impl SetId {
             let (mut next, mut end) = own.get();
             if next == end {
                 // ORDER: Relaxed; it only matters that no two threads get the same numbers
-                // (ldu.F1).
+                // (set_domain.F1).
                 next = NEXT.fetch_add(BLOCK, Ordering::Relaxed);
                 end = next + BLOCK;
             }
@@ -174,7 +178,7 @@ pub struct SetMap<T> {
 
 /// The state of one set.
 struct SetState<T> {
-    /// Never zero (ldu.F2).
+    /// Never zero (set_domain.F2).
     members: usize,
     /// Missing only if making it panicked.
     structure: Option<T>,
@@ -200,7 +204,7 @@ where
     fn insert(&mut self, member: &SetMember<V>) {
         let new = || SetState { members: 0, structure: None };
         let set = self.sets.entry(member.0).or_insert_with(new);
-        set.members += 1; // ldu.F4
+        set.members += 1; // set_domain.F4
         set.structure.get_or_insert_default().insert(member);
     }
 
@@ -209,8 +213,8 @@ where
             panic!("manycore: a reader has exchanged the map of a domain that has members");
         };
         let set = entry.get_mut();
-        debug_assert!(set.members > 0, "ldu.F2: the map has a set without members");
-        set.members -= 1; // ldu.F4
+        debug_assert!(set.members > 0, "set_domain.F2: the map has a set without members");
+        set.members -= 1; // set_domain.F4
         if set.members > 0 {
             return set.structure.iter_mut().for_each(|structure| structure.remove(member));
         }
@@ -281,7 +285,7 @@ pub struct FreeList<'d, T: Structure<SetMember<V>> + Default, V: Send + Sync + '
     idle: Vec<NonNull<SetMember<V>>>,
 }
 
-// SAFETY: ldu.F3 - the members belong to the list, and may be sent (`Linked`).
+// SAFETY: set_domain.F3 - the members belong to the list, and may be sent (`Linked`).
 unsafe impl<T, V> Send for FreeList<'_, T, V>
 where
     T: Structure<SetMember<V>> + Default,
@@ -304,9 +308,9 @@ where
     #[inline]
     pub fn add(&mut self, set: SetId, value: V) -> Attached<'d, SetMap<T>, SetMember<V>> {
         let Some(member) = self.idle.pop() else { return self.domain.add((set, value)) };
-        debug_assert!(is_idle(member), "ldu.F3: a member of a free list is in use");
-        // SAFETY: ldu.F3 - the list may exchange set and value. The member's memory is held, and it
-        // is in no other domain than this.
+        debug_assert!(is_idle(member), "set_domain.F3: a member of a free list is in use");
+        // SAFETY: set_domain.F3 - the list may exchange set and value. The member's memory is held,
+        // and it is in no other domain than this.
         let (old, added) = unsafe {
             let old = Element::replace(member, (set, value));
             (old, Attached::from_raw(self.domain, member))
@@ -332,7 +336,7 @@ where
         if !unsafe { self.domain.recycle_raw(member) } {
             return;
         }
-        debug_assert!(is_idle(member), "ldu.F3: a member of a free list is in use");
+        debug_assert!(is_idle(member), "set_domain.F3: a member of a free list is in use");
         if self.idle.len() < KEPT {
             self.idle.push(member);
         } else {
@@ -342,9 +346,9 @@ where
     }
 }
 
-/// Returns true if a member is as a member of a free list must be (ldu.F3).
+/// Returns true if a member is as a member of a free list must be (set_domain.F3).
 fn is_idle<V: Send + Sync + 'static>(member: NonNull<SetMember<V>>) -> bool {
-    // SAFETY: ldu.F3 - the list has the member, so it lives; its marks are atomic.
+    // SAFETY: set_domain.F3 - the list has the member, so it lives; its marks are atomic.
     unsafe { links_of(member).as_ref() }.load().is_idle()
 }
 
@@ -355,7 +359,7 @@ where
 {
     fn drop(&mut self) {
         sync::run_each(self.idle.drain(..), |member| {
-            // SAFETY: ldu.F3 - not in the domain, and not used afterwards.
+            // SAFETY: set_domain.F3 - not in the domain, and not used afterwards.
             unsafe { self.domain.free_raw(member) };
         });
     }

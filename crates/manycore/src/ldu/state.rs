@@ -22,7 +22,7 @@ pub(super) const EAGER: u64 = 1 << 63;
 #[repr(align(128))]
 pub(super) struct UpdateSide {
     /// The number of the last cut plus one. The top bit says whether changes are to be eager: a
-    /// hint (ldu.E1, `EAGER`).
+    /// hint (eager.E1, `EAGER`).
     pub(super) epoch: AtomicU64,
     pub(super) max_queued: u64,
     /// Ticks; `u64::MAX` if there is no time bound.
@@ -135,7 +135,7 @@ impl<T, E: Linked> Held<'_, T, E> {
 
 impl<T, E: Linked> Held<'_, T, E> {
     /// Releases the lock and goes on sharing the structure; or returns the lock, if the structure
-    /// cannot be shared now (ldu.E1).
+    /// cannot be shared now (eager.E1).
     pub(super) fn share(self) -> Option<Self> {
         let held = ManuallyDrop::new(self);
         let shared = held.state.read_side.rounds.share();

@@ -2,8 +2,8 @@
 //!
 //! For an owner that changes a few members under its own lock, before it makes a set of them. A
 //! member's word says what it would say if the set had existed all the time and had not been read
-//! since (ldu.M1 of `word`). So the set takes such members over as they are: members with a change
-//! that the structure was not told about (*untold*) count as queued.
+//! since (ldu_word.M1 of `word`). So the set takes such members over as they are: members with a
+//! change that the structure was not told about (*untold*) count as queued.
 //!
 //! The owner's lock is held during every call, and the set is published under it, or after it.
 
@@ -74,7 +74,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// lets it go, as after [`insert_raw`](Self::insert_raw) or [`retire_raw`](Self::retire_raw).
     pub(crate) unsafe fn take_over(&mut self, untold: impl IntoIterator<Item = NonNull<E>>) {
         let state = &mut *self.state;
-        // SAFETY: ldu.R1 - the caller promises members that are queued and in no other place
+        // SAFETY: drain.R1 - the caller promises members that are queued and in no other place
         // (# Safety); `&mut self` is more than the lock.
         state.pending.with_mut(|pending| unsafe {
             (*pending).carry.extend(untold.into_iter().map(|member| links_of(member)));

@@ -8,15 +8,19 @@
 //! Owns: the layout. No other file of this module looks at a bit.
 //!
 //! Laws (U numbers are the parent module's):
-//! - ldu.M1 `APPLIED` is what the structure has been told. Without `QUEUED` it means nothing: then
+//! - ldu_word.M1 `APPLIED` is what the structure has been told. Without `QUEUED` it means nothing:
+//! then
 //!   the structure knows what `ATTACHED` says.
-//! - ldu.M2 `BEFORE` is what `ATTACHED` was before the first change that noted the word's epoch.
+//! - ldu_word.M2 `BEFORE` is what `ATTACHED` was before the first change that noted the word's
+//! epoch.
 //!   Only the read that raised the epoch to that number can be at work, and for it `BEFORE` is the
 //!   state at the cut (ldu.U6).
-//! - ldu.M3 The epoch of a word never falls: a change that found an older epoch takes the word's.
-//! - ldu.M4 `DEAD` means that only a drain will access the member again. `DEAD` without `QUEUED`
+//! - ldu_word.M3 The epoch of a word never falls: a change that found an older epoch takes the
+//! word's.
+//! - ldu_word.M4 `DEAD` means that only a drain will access the member again. `DEAD` without
+//! `QUEUED`
 //!   does not last: the thread that sets `DEAD` or clears `QUEUED` frees the member.
-//! - ldu.M5 `BUSY` is set while the structure is being told.
+//! - ldu_word.M5 `BUSY` is set while the structure is being told.
 
 const ATTACHED: u64 = 1;
 const BEFORE: u64 = 2;
@@ -63,7 +67,7 @@ impl Word {
         self.0 & DEAD != 0
     }
 
-    /// Returns what the structure has been told (ldu.M1); only for a queued member.
+    /// Returns what the structure has been told (ldu_word.M1); only for a queued member.
     #[inline(always)]
     pub(super) fn is_applied(self) -> bool {
         self.0 & APPLIED != 0
@@ -93,7 +97,7 @@ impl Word {
     /// (ldu.U4).
     #[inline(always)]
     pub(super) fn is_idle(self) -> bool {
-        // ldu.M5: while BUSY, the structure may still look at the member.
+        // ldu_word.M5: while BUSY, the structure may still look at the member.
         self.0 & (ATTACHED | BEFORE | APPLIED | BUSY) == 0
     }
 
@@ -107,7 +111,7 @@ impl Word {
     /// Returns what a toggle should have made of a member that a drain let go at the last moment.
     #[inline(always)]
     pub(super) fn queued_again(self) -> Self {
-        debug_assert!(!self.is_queued(), "ldu.Q1: a queued member is to be pushed");
+        debug_assert!(!self.is_queued(), "queue.Q1: a queued member is to be pushed");
         let told = if self.is_attached() { 0 } else { APPLIED };
         Self(self.0 & !APPLIED | told | QUEUED)
     }
@@ -116,13 +120,13 @@ impl Word {
     /// it was queued.
     #[inline(always)]
     pub(super) fn after(self, change: Change, epoch: u64) -> Self {
-        debug_assert!(!self.is_dead(), "ldu.M4: a member that was given up changes");
+        debug_assert!(!self.is_dead(), "ldu_word.M4: a member that was given up changes");
         debug_assert!(
             self.is_attached() != (change == Change::Insert),
             "ldu.U1: {change:?} of a member that is so already"
         );
         let attached = self.0 & ATTACHED;
-        // ldu.M2, ldu.M3. (Written so that neither is a branch.)
+        // ldu_word.M2, ldu_word.M3. (Written so that neither is a branch.)
         let before = if epoch > self.epoch() { attached * BEFORE } else { self.0 & BEFORE };
         let applied = if self.is_queued() { self.0 & APPLIED } else { attached * APPLIED };
         let now = match change {
@@ -136,18 +140,18 @@ impl Word {
         Self(now | before | applied | QUEUED | kept | epoch.max(self.epoch()) << EPOCH_SHIFT)
     }
 
-    /// Returns the word after an owner gives up a member that it removed before (ldu.M4).
+    /// Returns the word after an owner gives up a member that it removed before (ldu_word.M4).
     #[inline(always)]
     pub(super) fn given_up(self) -> Self {
-        debug_assert!(!self.is_attached() && !self.is_dead(), "ldu.M4: given up while in use");
+        debug_assert!(!self.is_attached() && !self.is_dead(), "ldu_word.M4: given up while in use");
         Self(self.0 | DEAD)
     }
 
     /// Returns the word after an eager change: as a drain leaves a member that it has told
-    /// (ldu.E2).
+    /// (eager.E2).
     #[inline(always)]
     pub(super) fn after_eager(self, change: Change) -> Self {
-        debug_assert!(self.0 & (QUEUED | BUSY | DEAD) == 0, "ldu.E1: eager change of {self:?}");
+        debug_assert!(self.0 & (QUEUED | BUSY | DEAD) == 0, "eager.E1: eager change of {self:?}");
         debug_assert!(
             self.is_attached() != (change == Change::Insert),
             "ldu.U1: {change:?} of a member that is so already"
@@ -159,14 +163,20 @@ impl Word {
     /// Returns the word for a drain that is about to tell the structure that the member is there,
     /// or not.
     pub(super) fn telling(self, attached: bool) -> Self {
-        debug_assert!(self.is_queued() && self.0 & BUSY == 0, "ldu.M5: two tell the structure");
+        debug_assert!(
+            self.is_queued() && self.0 & BUSY == 0,
+            "ldu_word.M5: two tell the structure"
+        );
         Self(self.0 & !APPLIED | if attached { APPLIED } else { 0 } | BUSY)
     }
 
     /// Returns the word after the structure has been told. The member stays queued if something
     /// newer came.
     pub(super) fn told(self) -> Self {
-        debug_assert!(self.is_queued() && self.0 & BUSY != 0, "ldu.M5: told, and not by telling");
+        debug_assert!(
+            self.is_queued() && self.0 & BUSY != 0,
+            "ldu_word.M5: told, and not by telling"
+        );
         let told = Self(self.0 & !BUSY);
         if told.is_settled() { told.let_go() } else { told }
     }
@@ -180,7 +190,7 @@ impl Word {
     /// Returns the word of the member out of all queues.
     #[inline(always)]
     pub(super) fn let_go(self) -> Self {
-        debug_assert!(self.is_queued(), "ldu.Q1: a member is let go that is in no queue");
+        debug_assert!(self.is_queued(), "queue.Q1: a member is let go that is in no queue");
         Self(self.0 & !QUEUED)
     }
 }
@@ -208,7 +218,7 @@ mod tests {
                 let found: Vec<_> = (0..len).map(|at| code / 4_u64.pow(at) % 4).collect();
                 let word = changed(&found);
                 let newest = found.iter().copied().max().unwrap_or(0);
-                // ldu.M3: a change counts for the largest epoch that was noted before it.
+                // ldu_word.M3: a change counts for the largest epoch that was noted before it.
                 let noted = found.iter().scan(0, |most, epoch| {
                     *most = (*most).max(*epoch);
                     Some(*most)
@@ -264,7 +274,7 @@ mod tests {
         }
     }
 
-    /// ldu.E2: the word is what a deferred change and a drain would make it.
+    /// eager.E2: the word is what a deferred change and a drain would make it.
     #[test]
     fn eager_change_leaves_what_a_drain_would() {
         for epochs in [&[1][..], &[1, 1], &[1, 2], &[1, 2, 2]] {

@@ -272,8 +272,8 @@ impl<T> BrLock<T> {
         if before & SLEEPERS != 0 {
             futex::wake_all(&self.gate.word);
         }
-        // SAFETY: lock.K1 - called by the writer that closed the lock, which holds the word lock;
-        // `self` keeps the word.
+        // SAFETY: lock_word.K1 - called by the writer that closed the lock, which holds the word
+        // lock; `self` keeps the word.
         unsafe { word::unlock(&self.writers, 0) };
     }
 

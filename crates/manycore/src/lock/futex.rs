@@ -3,7 +3,7 @@
 //! deadlock that loom reports.
 //!
 //! The kernel compares only the low 32 bits of the word. For an object's lock word they hold the
-//! WAITERS bit, and law lock.K2 needs no more: if a thread parks on the equal bits of another
+//! WAITERS bit, and law lock_word.K2 needs no more: if a thread parks on the equal bits of another
 //! owner, that owner wakes it. For a ticket 32 bits are enough, because tickets never get 2^32
 //! ahead of a parked thread.
 //!
@@ -43,7 +43,7 @@ mod imp {
 
     fn wake(word: *const AtomicUsize, count: libc::c_int, bits: u32) {
         // SAFETY: FUTEX_WAKE_BITSET uses the address as a key and never reads the memory behind
-        // it, which may be freed by now (lock.K3).
+        // it, which may be freed by now (lock_word.K3).
         unsafe {
             libc::syscall(
                 libc::SYS_futex,

@@ -157,7 +157,7 @@ pub(crate) fn leave_changed(word: &AtomicUsize, token: usize) -> bool {
         // ORDER: Acquire; pairs with Release in `redirect`: what the HOT word leads to.
         let seen = word.load(Ordering::Acquire);
         if seen == token | MARK {
-            // ORDER: Release; pairs with the Acquire CAS of the next locker (lock.K1).
+            // ORDER: Release; pairs with the Acquire CAS of the next locker (lock_word.K1).
             let freed = word.compare_exchange(seen, 0, Ordering::Release, Ordering::Relaxed);
             if freed.is_ok() {
                 return true;
@@ -210,7 +210,7 @@ pub(crate) fn revoke(word: &AtomicUsize, inside: &Inside) {
         }
         // ORDER: Acquire; pairs with Release in `leave`: what the owner did inside.
         let next = if inside.0.load(Ordering::Acquire) { token | LOCKED } else { 0 };
-        // ORDER: AcqRel; Release pairs with the Acquire CAS of the next locker (lock.K1). One
+        // ORDER: AcqRel; Release pairs with the Acquire CAS of the next locker (lock_word.K1). One
         // exchange decides (reservation.N2).
         let ended = word.compare_exchange(token | MARK, next, Ordering::AcqRel, Ordering::Relaxed);
         match ended {

@@ -267,7 +267,7 @@ impl Rounds {
     }
 
     fn give_up_lock(&self) {
-        // SAFETY: lock.K1 - every caller in this file has taken the lock, by `word::lock` or
+        // SAFETY: lock_word.K1 - every caller in this file has taken the lock, by `word::lock` or
         // `try_lock`, and releases it here once; `self` keeps the word.
         unsafe { word::unlock(&raw const self.lock, 0) };
         // rounds.V3: the look comes after that.
@@ -393,7 +393,7 @@ impl Rounds {
         // ORDER: Relaxed; after the fence (rounds.V3).
         let held = self.lock.load(Ordering::Relaxed) & LOCKED != 0;
         // BUG: a thread that was woken does not announce the other threads that may be parked
-        // (lock.K2).
+        // (lock_word.K2).
         if held || seeded_bug!("forgotten-sleepers") {
             futex::wait(&self.state, seen | SLEEPERS);
             return;

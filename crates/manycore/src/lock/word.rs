@@ -16,9 +16,11 @@
 //! error instead of a deadlock with itself.
 //!
 //! Laws:
-//! - lock.K1 Mutual exclusion: the CAS from unlocked (Acquire) reads the value of the unlocking
+//! - lock_word.K1 Mutual exclusion: the CAS from unlocked (Acquire) reads the value of the
+//! unlocking
 //!   instruction (Release), or of a read-modify-write in its release sequence.
-//! - lock.K2 No lost wake-up: a thread that parks has set WAITERS in the word that it compared. A
+//! - lock_word.K2 No lost wake-up: a thread that parks has set WAITERS in the word that it
+//! compared. A
 //!   thread that unlocks a word with WAITERS wakes one waiter, unless SPIN says that a spinning
 //!   waiter is there to do so.
 //!   - A thread that was woken *owes* a wake-up, because other threads may still be parked. So it
@@ -29,7 +31,8 @@
 //!     sets it, it is cleared too early, and an unlock wakes one thread more.
 //!   - If a free word has WAITERS without SPIN, that WAITERS is stale: the thread that unlocked the
 //!     word has woken a waiter, and that waiter owes. The next locker clears the flag.
-//! - lock.K3 The unlocking instruction is the last access to the word's memory, so the next owner
+//! - lock_word.K3 The unlocking instruction is the last access to the word's memory, so the next
+//! owner
 //!   may free the lock.
 //!
 //! A waiter looks at the word a few times. It then goes on spinning only if no other waiter spins
@@ -44,7 +47,7 @@
 //!
 //! This lock can be in the header of a node: it is one word, zero at the start. A node that is
 //! freed under its lock unlocks to a HOT word, so every thread that waits for it is refused.
-//! `unlock` may still be running when another thread can free the memory (lock.K3).
+//! `unlock` may still be running when another thread can free the memory (lock_word.K3).
 
 use super::pace::Pace;
 use super::wait_graph::{self, Awaited, Waiting};
@@ -58,7 +61,7 @@ use std::panic::Location;
 pub(crate) const LOCKED: usize = 1;
 pub(crate) const WAITERS: usize = 2;
 pub(crate) const HOT: usize = 4;
-/// A waiter spins on the word, and clears this flag before it parks (lock.K2).
+/// A waiter spins on the word, and clears this flag before it parks (lock_word.K2).
 const SPIN: usize = 8;
 pub(super) const TOKEN: usize = !0xf;
 
@@ -88,8 +91,11 @@ pub(crate) enum Refused {
 /// Takes the lock if it is free.
 #[inline]
 pub(crate) fn try_lock(word: &AtomicUsize, token: usize) -> Result<(), Refused> {
-    debug_assert!(token != 0 && token & !TOKEN == 0, "lock.K1: {token:#x} is no thread's token");
-    // ORDER: Acquire; pairs with Release in `unlock` (lock.K1).
+    debug_assert!(
+        token != 0 && token & !TOKEN == 0,
+        "lock_word.K1: {token:#x} is no thread's token"
+    );
+    // ORDER: Acquire; pairs with Release in `unlock` (lock_word.K1).
     match word.compare_exchange(0, token | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
         Ok(_) => Ok(()),
         Err(seen) => try_lock_marked(word, token, seen),
@@ -99,8 +105,11 @@ pub(crate) fn try_lock(word: &AtomicUsize, token: usize) -> Result<(), Refused> 
 /// As [`try_lock`], but only if the word has no flags: one exchange, for the shortest paths.
 #[inline(always)]
 pub(crate) fn try_lock_plain(word: &AtomicUsize, token: usize) -> bool {
-    debug_assert!(token != 0 && token & !TOKEN == 0, "lock.K1: {token:#x} is no thread's token");
-    // ORDER: Acquire; pairs with Release in `unlock` (lock.K1).
+    debug_assert!(
+        token != 0 && token & !TOKEN == 0,
+        "lock_word.K1: {token:#x} is no thread's token"
+    );
+    // ORDER: Acquire; pairs with Release in `unlock` (lock_word.K1).
     word.compare_exchange(0, token | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
@@ -109,7 +118,7 @@ pub(crate) fn try_lock_plain(word: &AtomicUsize, token: usize) -> bool {
 fn try_lock_marked(word: &AtomicUsize, token: usize, mut seen: usize) -> Result<(), Refused> {
     while is_free(seen) {
         let locked = locked_from(seen, token);
-        // ORDER: Acquire; pairs with Release in `unlock` (lock.K1).
+        // ORDER: Acquire; pairs with Release in `unlock` (lock_word.K1).
         match word.compare_exchange_weak(seen, locked, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => return Ok(()),
             Err(now) => seen = now,
@@ -130,7 +139,8 @@ fn is_free(seen: usize) -> bool {
     seen & (LOCKED | HOT | TOKEN) == 0
 }
 
-/// Returns what a free word becomes when this thread locks it and has set no flag in it (lock.K2).
+/// Returns what a free word becomes when this thread locks it and has set no flag in it
+/// (lock_word.K2).
 #[inline(always)]
 fn locked_from(seen: usize, token: usize) -> usize {
     token | LOCKED | if seen & SPIN != 0 { seen & (SPIN | WAITERS) } else { 0 }
@@ -253,7 +263,10 @@ pub(crate) fn hold(word: &AtomicUsize, of: Of) -> Result<Hold<'_>, Refused> {
 #[inline]
 pub(crate) fn hold_told(word: &AtomicUsize, of: Of) -> Result<(Hold<'_>, bool), Refused> {
     let locked = lock_watched(word, thread_token(), of);
-    debug_assert!(locked != Err(Refused::Hot), "lock.K2: a word is HOT that has a guard alone");
+    debug_assert!(
+        locked != Err(Refused::Hot),
+        "lock_word.K2: a word is HOT that has a guard alone"
+    );
     // `map`, so that no guard is made and dropped on the way, which would release the lock.
     locked.map(|waited| (Hold(word), waited))
 }
@@ -268,7 +281,7 @@ struct Waiter<'a> {
     pace: Pace<'a>,
     /// `SPIN` while this is the waiter that set the flag, else 0.
     spin: usize,
-    /// `WAITERS` if it was woken and has not set the flag again yet, else 0 (lock.K2).
+    /// `WAITERS` if it was woken and has not set the flag again yet, else 0 (lock_word.K2).
     owes: usize,
     /// True if it was parked, or tried to park.
     slept: bool,
@@ -284,7 +297,7 @@ impl<'a> Waiter<'a> {
     /// Tries to lock a word that was free.
     fn take(&self, word: &AtomicUsize, seen: usize) -> bool {
         let locked = (locked_from(seen, self.token) & !self.spin) | self.owes;
-        // ORDER: Acquire; pairs with Release in `unlock` (lock.K1).
+        // ORDER: Acquire; pairs with Release in `unlock` (lock_word.K1).
         word.compare_exchange_weak(seen, locked, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
@@ -298,10 +311,10 @@ impl<'a> Waiter<'a> {
         Ok(())
     }
 
-    /// Clears the flag that it has set in the word (lock.K2). It was never parked, so it owes
+    /// Clears the flag that it has set in the word (lock_word.K2). It was never parked, so it owes
     /// nothing.
     fn give_up(&self, word: &AtomicUsize) -> Refused {
-        debug_assert_eq!(self.owes, 0, "lock.K2: a thread gives up that owes a wake-up");
+        debug_assert_eq!(self.owes, 0, "lock_word.K2: a thread gives up that owes a wake-up");
         // ORDER: Relaxed; only a flag changes.
         if self.spin != 0
             && word.fetch_and(!SPIN, Ordering::Relaxed) & (LOCKED | WAITERS) == WAITERS
@@ -335,7 +348,7 @@ impl<'a> Waiter<'a> {
             self.watch(word)?;
         }
         // BUG: the waiter that spins on a lock parks and leaves its SPIN flag in the word
-        // (lock.K2).
+        // (lock_word.K2).
         let gone = if seeded_bug!("silent-spinner") { 0 } else { self.spin };
         let expected = (seen | WAITERS) & !gone;
         if expected != seen && !swap(word, seen, expected) {
@@ -380,7 +393,8 @@ fn lock_slow<const WATCHED: bool>(
         waiter.pace.looked(seen & LOCKED != 0, seen & WAITERS != 0);
         if seen & (HOT | LOCKED) != LOCKED && !is_free(seen) {
             if waiter.owes != 0 {
-                futex::wake_all(word); // the wake-up that came here was for all of them (lock.K2)
+                // The wake-up that came here was for all of them (lock_word.K2).
+                futex::wake_all(word);
             }
             return Err(Refused::Hot);
         }
@@ -407,29 +421,35 @@ fn lock_slow<const WATCHED: bool>(
 ///
 /// # Safety
 /// The caller holds the lock. `word` is valid until the instruction inside that releases it
-/// (lock.K3).
+/// (lock_word.K3).
 #[inline]
 pub(crate) unsafe fn unlock(word: *const AtomicUsize, next: usize) {
-    // ORDER (both): Release; pairs with the Acquire CAS of the next owner (lock.K1).
+    // ORDER (both): Release; pairs with the Acquire CAS of the next owner (lock_word.K1).
     if next != 0 {
-        debug_assert!(next & (HOT | LOCKED) == HOT, "lock.K2: {next:#x} sends lockers nowhere");
-        // SAFETY: lock.K3 - the caller promises (# Safety) that the word is valid until it is
+        debug_assert!(
+            next & (HOT | LOCKED) == HOT,
+            "lock_word.K2: {next:#x} sends lockers nowhere"
+        );
+        // SAFETY: lock_word.K3 - the caller promises (# Safety) that the word is valid until it is
         // released, which this swap does; afterwards only its address is used.
         let old = unsafe { (*word).swap(next, Ordering::Release) };
-        debug_assert!(old & (HOT | LOCKED) == LOCKED, "lock.K1: a word is left that is not locked");
+        debug_assert!(
+            old & (HOT | LOCKED) == LOCKED,
+            "lock_word.K1: a word is left that is not locked"
+        );
         if old & WAITERS != 0 {
             futex::wake_all(word);
         }
         return;
     }
     // Other threads change only the flags, so the subtraction leaves what they have set.
-    // SAFETY: lock.K3 - the caller promises that the word is valid until it is released (# Safety),
-    // which this subtraction does; afterwards only its address is used.
+    // SAFETY: lock_word.K3 - the caller promises that the word is valid until it is released (#
+    // Safety), which this subtraction does; afterwards only its address is used.
     let old = unsafe { (*word).fetch_sub(thread_token() | LOCKED, Ordering::Release) };
     debug_assert_eq!(
         old & (TOKEN | LOCKED | HOT),
         thread_token() | LOCKED,
-        "lock.K1: a lock is released by another thread than its holder"
+        "lock_word.K1: a lock is released by another thread than its holder"
     );
     if old & (WAITERS | SPIN) == WAITERS {
         futex::wake_one(word);
@@ -443,7 +463,7 @@ pub(crate) fn unlock_plain(word: &AtomicUsize, token: usize) -> bool {
     if seeded_bug!("blind-unlock") {
         return false; // the bug is in `unlock_unless_hot`
     }
-    // ORDER: Release; pairs with the Acquire CAS of the next owner (lock.K1).
+    // ORDER: Release; pairs with the Acquire CAS of the next owner (lock_word.K1).
     word.compare_exchange(token | LOCKED, 0, Ordering::Release, Ordering::Relaxed).is_ok()
 }
 
@@ -455,13 +475,13 @@ pub(crate) fn unlock_plain(word: &AtomicUsize, token: usize) -> bool {
 /// `token` is that of the calling thread, which holds the lock or held it when the word became HOT.
 pub(crate) unsafe fn unlock_unless_hot(word: &AtomicUsize, token: usize) -> bool {
     // BUG: a cold object's lock is released after a look whether the word has become HOT, not by
-    // the same instruction (oplog.W2).
+    // the same instruction (object.W2).
     if seeded_bug!("blind-unlock") {
         if word.load(Ordering::Acquire) & HOT != 0 {
             return false;
         }
-        // SAFETY: lock.K3 - the caller promises that it holds the lock (# Safety), unless the word
-        // has become HOT since the look: that is the bug. `word` is borrowed.
+        // SAFETY: lock_word.K3 - the caller promises that it holds the lock (# Safety), unless the
+        // word has become HOT since the look: that is the bug. `word` is borrowed.
         unsafe { unlock(word, 0) };
         return true;
     }
@@ -479,7 +499,7 @@ pub(super) fn unlock_marked(word: &AtomicUsize, locked: usize) -> bool {
         debug_assert_eq!(
             seen & (TOKEN | LOCKED),
             locked,
-            "lock.K1: a lock is released by another thread than its holder"
+            "lock_word.K1: a lock is released by another thread than its holder"
         );
         // ORDER: Release as above; Acquire as above.
         let next = seen - locked;
@@ -501,7 +521,10 @@ pub(crate) fn redirect(word: &AtomicUsize, next: usize, mut prepare: impl FnMut(
     // ORDER: Relaxed; the CAS decides.
     let mut seen = word.load(Ordering::Relaxed);
     while seen & (LOCKED | HOT) == LOCKED {
-        debug_assert!(next & (HOT | LOCKED) == HOT, "lock.K2: {next:#x} sends lockers nowhere");
+        debug_assert!(
+            next & (HOT | LOCKED) == HOT,
+            "lock_word.K2: {next:#x} sends lockers nowhere"
+        );
         prepare(seen & TOKEN);
         // ORDER: Release; pairs with Acquire in `unlock_marked` and wherever a HOT word is read.
         match word.compare_exchange_weak(seen, next, Ordering::Release, Ordering::Relaxed) {

@@ -111,8 +111,8 @@ impl Pool {
     /// Calls `f` with the blocks of a magazine.
     #[inline(always)]
     pub(super) fn with<R>(&self, held: &OwnedMagazine, f: impl FnOnce(&mut Blocks) -> R) -> R {
-        // SAFETY: percpu.G1 - made by this pool (`held` stays with its namespace's state), so it is
-        // there as long as the pool.
+        // SAFETY: segmented.G1 - made by this pool (`held` stays with its namespace's state), so it
+        // is there as long as the pool.
         let magazine = unsafe { held.0.as_ref() };
         // SAFETY: its holder's alone (namespace.N6), and `f` runs no user code.
         magazine.blocks.with_mut(|blocks| f(unsafe { &mut *blocks }))
@@ -163,7 +163,7 @@ impl Pool {
     }
 
     fn push(&self, stack: &Stack, OwnedMagazine(held): OwnedMagazine) {
-        // SAFETY: percpu.G1 - made by this pool, which is there and frees no magazine before.
+        // SAFETY: segmented.G1 - made by this pool, which is there and frees no magazine before.
         let Magazine { number, below, .. } = unsafe { held.as_ref() };
         // ORDER: Relaxed; the CAS decides.
         let mut head = stack.0.load_to_change(Ordering::Relaxed);

@@ -2,8 +2,8 @@
 //! while it is hot.
 //!
 //! Owns: taking either lock, and what a read does with it: it brings the object up to date, and
-//! changes the object's state if a controller says so. Laws oplog.W1 to oplog.W3 are in the header
-//! of `object`.
+//! changes the object's state if a controller says so. Laws object.W1 to object.W3 are in the
+//! header of `object`.
 
 use super::contention::{Contention, Kind};
 use super::guard::{ColdGuard, Hold, Locked, ReadGuard};
@@ -211,7 +211,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let contention = self.contention.load();
         // SAFETY: this thread has the hot state's lock.
         let idle = unsafe { held.wants_demotion() } && !self.keeps_logs(contention);
-        // adaptive.A5: a shared object has logs for one update only.
+        // readers.A5: a shared object has logs for one update only.
         let is_over = contention.is_shared() || held.is_evicted() || held.is_without_place();
         self.end_read(hot, idle || is_over || self.config.never_logs())
     }
@@ -243,7 +243,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let word = self.word.load();
         // A thread with an idle slot has no log in hand.
         let slot = percpu::idle_slot().filter(|_| word.is_hot())?;
-        // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
+        // SAFETY: object.W3 - this is the object's word, and its hot states are freed only as
         // promotion.H4 allows.
         let hot =
             unsafe { promotion::enter_to_look::<HotState<T, L>>(slot, self.word.raw(), word) }?;
@@ -279,7 +279,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Continues a read that needs more than [`merge_own`](HotState::merge_own). If the value has
-    /// not come into the hot state yet (adaptive.A5), releases the lock instead.
+    /// not come into the hot state yet (readers.A5), releases the lock instead.
     #[cold]
     #[inline(never)]
     fn merge_or_leave(&self, hot: *const HotState<T, L>) -> Option<Hold<T, L>> {
@@ -317,7 +317,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             }
             fence_after_locking();
             if let Err(refused) = self.part_from_readers(hot, wait) {
-                // SAFETY: oplog.W3 - this thread has taken the lock just above, and the hot state
+                // SAFETY: object.W3 - this thread has taken the lock just above, and the hot state
                 // lives until its waiters have left.
                 unsafe { lock::unlock(&hot.lock, 0) };
                 return Err(refused);
@@ -329,14 +329,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Waits for the readers beside a hot state, if there are any, and moves the value into the hot
-    /// state (adaptive.A5). This thread has just taken the hot state's lock.
+    /// state (readers.A5). This thread has just taken the hot state's lock.
     fn part_from_readers(&self, hot: &HotState<T, L>, wait: bool) -> Result<(), Refused> {
         let Some(readers) = hot.readers() else { return Ok(()) };
-        // BUG: the value is moved while readers are inside (adaptive.A5).
+        // BUG: the value is moved while readers are inside (readers.A5).
         if !seeded_bug!("unparted-readers") {
             readers.close(wait)?;
         }
-        // SAFETY: oplog.W1, adaptive.A2 - this thread has the lock, no reader is inside, and the
+        // SAFETY: object.W1, readers.A2 - this thread has the lock, no reader is inside, and the
         // value was left in the object.
         unsafe { self.move_in(hot) };
         Ok(())
@@ -349,7 +349,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 }
 
-/// The full fence of a read, together with the lock of a hot state just before: oplog.D1, oplog.L2.
+/// The full fence of a read, together with the lock of a hot state just before: oplog.D1, late.L2.
 /// Pairs with those of `mark_dirty` and of `Late::push`.
 #[inline(always)]
 fn fence_after_locking() {

@@ -35,7 +35,7 @@ impl<T: Send + 'static, L: Log<T>> Rare<L::Op> for Deferred<T, L> {
     #[track_caller]
     fn append_rarely(&self, op: L::Op, refusal: Refusal) {
         let done = self.append_while_logged(op, refusal);
-        debug_assert!(done.is_ok(), "adaptive.A4: a shared object that is no `Adaptive`");
+        debug_assert!(done.is_ok(), "readers.A4: a shared object that is no `Adaptive`");
     }
 }
 
@@ -68,15 +68,15 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             _ => return of.append_rarely(op, Refusal::Stale),
         };
         let log = percpu::WithLog::only();
-        // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
+        // SAFETY: object.W3 - this is the object's word, and its hot states are freed only as
         // promotion.H4 allows.
         let hot = unsafe { promotion::enter_by::<HotState<T, L>>(slot, self.word.raw(), word) };
         let Some(hot) = hot else {
             drop(log);
             return of.append_rarely(op, Refusal::Stale);
         };
-        // SAFETY: oplog.C1 - `enter_by` has announced the hot state, and has then checked the word,
-        // which says that it is plain.
+        // SAFETY: hot_state.C1 - `enter_by` has announced the hot state, and has then checked the
+        // word, which says that it is plain.
         if let Err(op) = unsafe { hot.push(slot.index(), op) } {
             Self::append_entered(op, slot, (hot, log), of);
         }
@@ -93,7 +93,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         entered: (Inside<HotState<T, L>>, percpu::WithLog),
         of: &impl Rare<L::Op>,
     ) {
-        // SAFETY: oplog.C1 - the caller has announced the hot state, and has then checked the word.
+        // SAFETY: hot_state.C1 - the caller has announced the hot state, and has then checked the
+        // word.
         let pushed = unsafe { entered.0.push_slow(slot.index(), op, 1) };
         drop(entered);
         if let Err((op, refusal)) = pushed {
@@ -110,16 +111,18 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         growth: usize,
     ) -> Result<(), (L::Op, Refusal)> {
         let log = percpu::WithLog::new();
-        // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
+        // SAFETY: object.W3 - this is the object's word, and its hot states are freed only as
         // promotion.H4 allows.
         let hot = unsafe { promotion::enter_by::<HotState<T, L>>(slot, self.word.raw(), word) };
         let Some(hot) = hot else { return Err((op, Refusal::Stale)) };
-        // SAFETY: oplog.C1 - `enter_by` has announced the hot state, and has then checked the word.
+        // SAFETY: hot_state.C1 - `enter_by` has announced the hot state, and has then checked the
+        // word.
         let stamp = unsafe { hot.push_slow(slot.index(), op, growth) }?;
         if !L::ORDERED || !hot.clock().is_skewed() {
             return Ok(());
         }
-        // SAFETY: this call borrows the object, which keeps the clock's configuration (oplog.O1).
+        // SAFETY: this call borrows the object, which keeps the clock's configuration
+        // (configurations.O1).
         let clock = unsafe { hot.clock_of_builder() };
         drop(hot);
         drop(log);
@@ -137,7 +140,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
         let contention = self.contention.load();
         // Asked under the lock, which waits for the loads before it.
-        // BUG: an update acts on the mode that it saw before it took the lock (adaptive.A4).
+        // BUG: an update acts on the mode that it saw before it took the lock (readers.A4).
         let is_plain = contention.is_plain() || seeded_bug!("unchecked-mode");
         if !is_plain || percpu::has_log() {
             return self.append_flagged(op, of);
@@ -152,7 +155,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if contention.is_due(Kind::Update) {
             return self.look_and_release();
         }
-        // SAFETY: oplog.W1 - this thread has the lock, and no reference to the value is left.
+        // SAFETY: object.W1 - this thread has the lock, and no reference to the value is left.
         unsafe { self.release_word(token) };
     }
 
@@ -268,7 +271,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub(super) fn apply_cold(&self, op: L::Op) {
         held::assert_no_leaf();
         self.value.with_mut(|value| {
-            // SAFETY: oplog.W1 - the word is locked by this thread and not HOT.
+            // SAFETY: object.W1 - the word is locked by this thread and not HOT.
             L::apply(op, unsafe { (*value).assume_init_mut() });
         });
     }
@@ -373,7 +376,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             }
             Ok(contended) => return self.apply_locked(op, ColdGuard::of(self), contended),
             // This thread is reading the object or applying an update of it. Or another thread is,
-            // and a thread that is inside does not wait for it (oplog.W2).
+            // and a thread that is inside does not wait for it (object.W2).
             Err(Refused::HeldBySelf | Refused::Busy) if self.config.has_readers() => {
                 return Err((op, Refusal::Shared));
             }
@@ -430,7 +433,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let mut waiting = Some(op);
         let pushed = self.with_hot_state(|hot, _| {
             // SAFETY: this call borrows the object, which keeps the clock's configuration
-            // (oplog.O1).
+            // (configurations.O1).
             waiting.take().map(|op| unsafe { hot.push_late(op) })
         });
         match pushed.flatten() {

@@ -1,7 +1,7 @@
 //! The branches of the combining tree: where helpers leave the logs that they have collected.
 //!
-//! Owns: a branch's word and load, and the sets of slots. Laws oplog.B1 to oplog.B6 are in the
-//! header of `combining_tree`.
+//! Owns: a branch's word and load, and the sets of slots. Laws combining_tree.B1 to
+//! combining_tree.B6 are in the header of `combining_tree`.
 
 use super::collected_logs::CollectedLogs;
 use super::log::Log;
@@ -101,7 +101,7 @@ impl SlotSet {
 #[derive(Default)]
 pub(super) struct SharedSet([AtomicU64; WORDS]);
 
-// ORDER: Relaxed (all): the gate publishes members (oplog.B3), the others are hints.
+// ORDER: Relaxed (all): the gate publishes members (combining_tree.B3), the others are hints.
 impl SharedSet {
     pub(super) fn get(&self) -> SlotSet {
         SlotSet(std::array::from_fn(|word| self.0[word].load(Ordering::Relaxed)))
@@ -136,7 +136,8 @@ pub(super) struct Branch<L> {
     load: Padded<UnsafeCell<Load<L>>>,
 }
 
-/// The part of a branch that oplog.B1 guards. Frequently accessed fields come first, in 64 bytes.
+/// The part of a branch that combining_tree.B1 guards. Frequently accessed fields come first, in 64
+/// bytes.
 #[repr(C)]
 pub(super) struct Load<L> {
     /// The log into which others were absorbed.
@@ -171,7 +172,7 @@ impl<L> Branch<L> {
 }
 
 impl<L> Branch<L> {
-    /// Claims the branch for a helper of this collection (oplog.B1).
+    /// Claims the branch for a helper of this collection (combining_tree.B1).
     pub(super) fn claim(&self, number: u64) -> Option<Claim<'_, L>> {
         // ORDER: Relaxed; the exchange decides.
         let seen = self.word.load(Ordering::Relaxed);
@@ -192,9 +193,9 @@ impl<L> Branch<L> {
         Some(Claim { branch: self, number })
     }
 
-    /// Stores the reader's number here (oplog.B2). If a helper has claimed the branch, waits for
-    /// it; if not, waits briefly for one to come. Returns true if there was a helper, and so there
-    /// is a load.
+    /// Stores the reader's number here (combining_tree.B2). If a helper has claimed the branch,
+    /// waits for it; if not, waits briefly for one to come. Returns true if there was a helper, and
+    /// so there is a load.
     fn shut(&self, number: u64, looks: &mut u32) -> bool {
         let mut backoff = Backoff::new();
         let mut patience = config::LOOKS_AT_GATE;
@@ -208,7 +209,7 @@ impl<L> Branch<L> {
             let helped = word.is_claimed();
             debug_assert!(
                 if helped { word.number() == number } else { word.number() < number },
-                "oplog.B1: {:#x} is no word of an earlier collection than {number:#x}",
+                "combining_tree.B1: {:#x} is no word of an earlier collection than {number:#x}",
                 word.0
             );
             let awaited = *looks != config::LOOKS_AT_BRANCHES && !self.members.get().is_empty();
@@ -221,7 +222,7 @@ impl<L> Branch<L> {
                 *looks += 1;
                 hint::spin_loop();
             // BUG: a reader does not store its number in a branch that no helper has claimed
-            // (oplog.B2's tree).
+            // (combining_tree.B2's tree).
             } else if seeded_bug!("unshut-branch")
                 || self
                     .word
@@ -250,8 +251,8 @@ impl<L> Claim<'_, L> {
     /// Runs `f` on the branch's load.
     pub(super) fn with_load(&self, f: impl FnOnce(&mut Load<L>)) {
         self.branch.load.0.with_mut(|load| {
-            // SAFETY: oplog.B1 - this thread has claimed the branch, so no other thread has its
-            // load.
+            // SAFETY: combining_tree.B1 - this thread has claimed the branch, so no other thread
+            // has its load.
             f(unsafe { &mut *load });
         });
     }
@@ -262,9 +263,9 @@ impl<L> Drop for Claim<'_, L> {
         debug_assert!(
             cfg!(manycore_loom)
                 || self.branch.word.load(Ordering::Relaxed) == BranchWord::claimed(self.number).0,
-            "oplog.B1: another thread has the branch that this one has claimed"
+            "combining_tree.B1: another thread has the branch that this one has claimed"
         );
-        // ORDER: Release; pairs with Acquire in `shut` (oplog.B1).
+        // ORDER: Release; pairs with Acquire in `shut` (combining_tree.B1).
         self.branch.word.store(BranchWord::done(self.number).0, Ordering::Release);
     }
 }
@@ -320,7 +321,10 @@ impl<L> Load<L> {
         let panicked = self.panic.is_some();
         collected.take_over(&mut self.first, &mut self.more, &mut self.spares, panicked);
         let slots = mem::take(&mut self.slots);
-        debug_assert!(slots.and(harvest.slots).is_empty(), "oplog.B3: a slot is in two branches");
+        debug_assert!(
+            slots.and(harvest.slots).is_empty(),
+            "combining_tree.B3: a slot is in two branches"
+        );
         harvest.slots = harvest.slots.or(slots);
         harvest.updates += mem::take(&mut self.updates);
         match self.panic.take() {
@@ -363,8 +367,8 @@ impl<L> Tree<L> {
         }
     }
 
-    /// Visits all branches and takes their contents (oplog.B2). Runs no user code, so no panic
-    /// leaves a branch open.
+    /// Visits all branches and takes their contents (combining_tree.B2). Runs no user code, so no
+    /// panic leaves a branch open.
     pub(super) fn harvest(
         &self,
         number: u64,
@@ -378,15 +382,15 @@ impl<L> Tree<L> {
             came.add(own);
             if branch.shut(number, &mut looks) {
                 branch.load.0.with_mut(|load| {
-                    // SAFETY: oplog.B1 - the helper is done, and no helper claims the branch for
-                    // this number again.
+                    // SAFETY: combining_tree.B1 - the helper is done, and no helper claims the
+                    // branch for this number again.
                     let load = unsafe { &mut *load };
                     came = came.or(load.slots);
                     load.hand_over(collected, &mut harvest);
                 });
             }
             self.choose_members(branch, came);
-            // BUG: a reader visits only the first branch (oplog.B2's tree).
+            // BUG: a reader visits only the first branch (combining_tree.B2's tree).
             if seeded_bug!("forgotten-branch") {
                 break;
             }
@@ -404,7 +408,7 @@ impl<L> Tree<L> {
     }
 
     /// Makes members of the slots that were collected and of those that joined, and takes the
-    /// latter from other branches (oplog.B3, oplog.B6).
+    /// latter from other branches (combining_tree.B3, combining_tree.B6).
     fn choose_members(&self, branch: &Branch<L>, came: SlotSet) {
         let members = branch.members.get();
         let mut joiners = branch.joiners.get();
@@ -421,6 +425,9 @@ impl<L> Tree<L> {
         if next != members {
             branch.members.set(next);
         }
-        debug_assert!(self.members_are_disjoint(), "oplog.B3: a slot is a member of two branches");
+        debug_assert!(
+            self.members_are_disjoint(),
+            "combining_tree.B3: a slot is a member of two branches"
+        );
     }
 }

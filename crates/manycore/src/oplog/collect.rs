@@ -2,8 +2,8 @@
 //!
 //! Owns: the two ways to collect without the updaters' help: flat under one gate, or log by log up
 //! to a cut. Also owns what they share with the combining tree: closing, waiting, emptying a slot.
-//! Everything here runs with the hot state's lock held. Laws oplog.C1 to oplog.C5 are in the header
-//! of `hot_state`, those of answers in `gate`.
+//! Everything here runs with the hot state's lock held. Laws hot_state.C1 to hot_state.C5 are in
+//! the header of `hot_state`, those of answers in `gate`.
 
 use super::gate::Gate;
 use super::hot_state::HotState;
@@ -24,7 +24,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     }
 
     /// Collects logs without stamps: the updaters of all dirty slots are stopped at one moment
-    /// (oplog.C3).
+    /// (hot_state.C3).
     pub(super) fn collect_frozen(&self, inner: &mut Inner<L>) {
         let closed = inner.numbers.next_closed();
         self.gate.close(closed);
@@ -33,14 +33,14 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.list_dirty(&mut inner.slots);
         let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
         self.wait_for_updaters(&inner.slots, answered);
-        inner.late = self.late.count(Stamp::MAX); // all updaters are stopped (oplog.L4)
-        // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside.
+        inner.late = self.late.count(Stamp::MAX); // all updaters are stopped (late.L4)
+        // SAFETY: hot_state.C1 - gate closed, barrier passed, no updater inside.
         unsafe { self.collect_listed(answered, inner) };
     }
 
-    /// Collects logs with stamps: one after the other, up to the cut (oplog.C4).
+    /// Collects logs with stamps: one after the other, up to the cut (hot_state.C4).
     pub(super) fn collect_each(&self, inner: &mut Inner<L>, cut: Stamp) {
-        inner.late = self.late.count(cut); // oplog.L3
+        inner.late = self.late.count(cut); // late.L3
         // Before the logs, because a late update precedes a logged one with the same stamp.
         self.collect_late(inner);
         let closed = inner.numbers.next_closed();
@@ -61,7 +61,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             let Some(slot) = self.slot_log(index) else { continue };
             let _open = slot.gate.open_later();
             self.wait_for_updaters(&[index], answered);
-            // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside.
+            // SAFETY: hot_state.C1 - gate closed, barrier passed, no updater inside.
             unsafe { self.collect_slot(slot, index, cut, answered, inner) };
         }
         std::mem::forget(rest);
@@ -99,7 +99,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         slots.clear();
         for (number, word) in self.logs().dirty.0.iter() {
             // ORDER: Acquire; pairs with `mark_dirty`. The caller has passed a full fence:
-            // oplog.C3.
+            // hot_state.C3.
             let mut bits = word.0.load(Ordering::Acquire);
             while bits != 0 {
                 slots.push(number * 64 + bits.trailing_zeros() as usize);
@@ -130,7 +130,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// because the updater would miss on them.
     ///
     /// # Safety
-    /// oplog.C1 holds for the caller as the reader.
+    /// hot_state.C1 holds for the caller as the reader.
     pub(super) unsafe fn collect_slot(
         &self,
         slot: &SlotLog<L>,
@@ -140,10 +140,10 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         inner: &mut Inner<L>,
     ) {
         slot.local.with_mut(|local| {
-            // SAFETY: oplog.C1 - the caller promises exclusive access to the slot's log as a reader
-            // (# Safety): gate closed, barrier passed, no updater inside.
+            // SAFETY: hot_state.C1 - the caller promises exclusive access to the slot's log as a
+            // reader (# Safety): gate closed, barrier passed, no updater inside.
             let local = unsafe { &mut *local };
-            debug_assert!(local.dirty, "oplog.C2: slot {index} was listed and is not dirty");
+            debug_assert!(local.dirty, "hot_state.C2: slot {index} was listed and is not dirty");
             if !local.log.is_empty() {
                 inner.collected_logs.collect(&mut local.log, cut);
             }
@@ -161,9 +161,10 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         index: usize,
         busy: bool,
     ) -> u64 {
-        // ORDER: Relaxed; a statistic, stable under oplog.C1.
+        // ORDER: Relaxed; a statistic, stable under hot_state.C1.
         let new = local.new_since(slot.appended.load(Ordering::Relaxed));
-        // Entries above the cut wait for the next read; oplog.C2 requires that the bit stays set.
+        // Entries above the cut wait for the next read; hot_state.C2 requires that the bit stays
+        // set.
         if local.log.is_empty() && !(busy && new != 0 && !self.is_timed()) {
             self.mark_clean(local, index);
         }
@@ -175,13 +176,13 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         local.dirty = false;
         let word = self.logs().dirty.0.get_or_init(index / 64);
         let bit = 1 << (index % 64);
-        // ORDER: Relaxed; passed on with the log (oplog.C1).
+        // ORDER: Relaxed; passed on with the log (hot_state.C1).
         let before = word.0.fetch_and(!bit, Ordering::Relaxed);
-        debug_assert!(before & bit != 0, "oplog.C2: slot {index} was dirty without its bit");
+        debug_assert!(before & bit != 0, "hot_state.C2: slot {index} was dirty without its bit");
     }
 
     /// Returns true if the updaters of these slots answer the collection that closed the gates with
-    /// `closed`, now or within a moment (oplog.G2, oplog.G3).
+    /// `closed`, now or within a moment (oplog_gate.G2, oplog_gate.G3).
     fn is_answered(&self, slots: &[usize], closed: Gate) -> bool {
         let own = percpu::known_slot();
         let mut looks = 0;
@@ -191,8 +192,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
                 return true;
             }
             while percpu::records().get(*index).answered() != closed.answer() {
-                // BUG: a reader takes any answer for an answer to its own collection (oplog.G1 of
-                // the gates).
+                // BUG: a reader takes any answer for an answer to its own collection (oplog_gate.G1
+                // of the gates).
                 if seeded_bug!("unasked-answer") {
                     return true;
                 }
@@ -215,7 +216,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         let log = collected_logs.begin();
         while *late != 0 {
             let Some((stamp, op)) = self.late.pop() else {
-                debug_assert!(false, "oplog.L4: {late} of the counted late updates are gone");
+                debug_assert!(false, "late.L4: {late} of the counted late updates are gone");
                 *late = 0;
                 return;
             };
@@ -243,7 +244,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             self.list_dirty(&mut inner.slots);
             inner.late = self.late.count(Stamp::MAX);
             self.collect_late(inner);
-            // SAFETY: oplog.C1 - no updater is inside and none will be.
+            // SAFETY: hot_state.C1 - no updater is inside and none will be.
             unsafe { self.collect_listed(false, inner) };
         });
     }

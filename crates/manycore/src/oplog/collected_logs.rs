@@ -1,7 +1,7 @@
 //! Logs that were collected but not applied yet, and emptied logs, which are kept for their
 //! buffers.
 //!
-//! Owns: law oplog.C5 (header of `hot_state`): the logs are in the order in which they must be
+//! Owns: law hot_state.C5 (header of `hot_state`): the logs are in the order in which they must be
 //! applied. If user code panics in here, each update is in one log, and that log stays.
 
 use super::log::Log;

@@ -19,28 +19,33 @@
 //! ([`Log::absorb`]). The branches work in parallel.
 //!
 //! Laws:
-//! - oplog.B1 A thread that has *claimed* a branch has exclusive access to its load until it marks
+//! - combining_tree.B1 A thread that has *claimed* a branch has exclusive access to its load until
+//! it marks
 //!   the branch as done; from then on the reader has. A branch is claimed at most once per
 //!   collection, by a helper or by the reader. Its word holds the number of the collection (a hot
 //!   state's numbers increase, [`gate`](super::gate)), and is exchanged only for the number of a
 //!   later collection.
-//! - oplog.B2 A reader stores its number in every branch, and waits for every helper that claimed a
+//! - combining_tree.B2 A reader stores its number in every branch, and waits for every helper that
+//! claimed a
 //!   branch before that. Only then does it access a slot's log or open the gate. So a helper claims
 //!   a branch for a collection only while the collection's gate is closed, and the gate stays
 //!   closed until the helper is done.
-//! - oplog.B3 A helper accesses its own log, and the log of a member that has answered the
-//!   collection (oplog.G2), as a reader may. A slot is a member of at most one branch. Only the
-//!   reader changes members, and it makes a slot a member only of a branch to which the slot's
+//! - combining_tree.B3 A helper accesses its own log, and the log of a member that has answered the
+//!   collection (oplog_gate.G2), as a reader may. A slot is a member of at most one branch. Only
+//!   the reader changes members, and it makes a slot a member only of a branch to which the slot's
 //!   updater came in this collection. The reader collects only the logs that no helper has
 //!   collected.
-//! - oplog.B4 So the collection is what the reader alone would have found. The updater of each slot
+//! - combining_tree.B4 So the collection is what the reader alone would have found. The updater of
+//! each slot
 //!   is stopped from before its log is collected until the gate opens. All are stopped at the
-//!   moment when the last of them has stopped (oplog.C3). This also holds for logs with stamps:
+//!   moment when the last of them has stopped (hot_state.C3). This also holds for logs with stamps:
 //!   under the hot state's gate they need no cut, and updates stamped later are applied later.
-//! - oplog.B5 If absorbing panics, the absorbed updates are in the branch, and the rest is in its
+//! - combining_tree.B5 If absorbing panics, the absorbed updates are in the branch, and the rest is
+//! in its
 //!   log, which counts as not collected. The reader collects all of them, and then resumes the
 //!   panic (oplog.D7).
-//! - oplog.B6 The choice of members, and how long a helper or the reader waits for them, are
+//! - combining_tree.B6 The choice of members, and how long a helper or the reader waits for them,
+//! are
 //!   heuristics from previous collections. Only performance depends on them.
 
 use super::branches::{Load, SLOTS_MAX, Tree};
@@ -83,7 +88,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         if tree.is_null() {
             tree = self.make_tree(cpu_group::branches());
         }
-        // SAFETY: oplog.C10 - made by `make_tree` and freed with the log set, which the lock's
+        // SAFETY: log_set.C10 - made by `make_tree` and freed with the log set, which the lock's
         // holder keeps.
         unsafe { &*tree }
     }
@@ -105,8 +110,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
     }
 
-    /// Collects everything dirty under the hot state's gate (oplog.C3, oplog.B4), with the
-    /// updaters' help. Returns the panic of absorbing, if any.
+    /// Collects everything dirty under the hot state's gate (hot_state.C3, combining_tree.B4), with
+    /// the updaters' help. Returns the panic of absorbing, if any.
     ///
     /// The caller holds the lock, and logs belong to threads.
     pub(super) fn collect_tree(&self, inner: &mut Inner<L>) -> Option<Panic> {
@@ -123,7 +128,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.gate.close(closed);
         let _open = self.gate.open_later();
         barrier::fence_full();
-        // Slots that are not dirty need no answer (oplog.G4).
+        // Slots that are not dirty need no answer (oplog_gate.G4).
         self.list_dirty(&mut inner.slots);
         let harvest = tree.harvest(closed.number(), own, &mut inner.collected_logs);
         inner.window += harvest.updates;
@@ -135,7 +140,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
         self.wait_for_updaters(&inner.slots, answered);
         inner.late = self.late.count(Stamp::MAX);
-        // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside, no helper (oplog.B2).
+        // SAFETY: hot_state.C1 - gate closed, barrier passed, no updater inside, no helper
+        // (combining_tree.B2).
         unsafe { self.collect_listed(answered, inner) };
         harvest.panic
     }
@@ -149,23 +155,26 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     #[cold]
     pub(super) unsafe fn help(&self, closed: Gate, index: usize) {
         // ORDER: Acquire; pairs with Release in `make_tree`.
-        // SAFETY: oplog.C10 - a gate that a collection closed is not `EVICTED`, so the log set
+        // SAFETY: log_set.C10 - a gate that a collection closed is not `EVICTED`, so the log set
         // exists.
         let tree = unsafe { self.open_logs() }.tree.load(Ordering::Acquire);
-        // SAFETY: oplog.C10 - freed with the log set, which the caller's announcement keeps.
+        // SAFETY: log_set.C10 - freed with the log set, which the caller's announcement keeps.
         let Some(tree) = (unsafe { tree.as_ref() }) else { return };
         if index >= SLOTS_MAX {
             return;
         }
         debug_assert!(
             cfg!(manycore_loom) || self.is_updated_by(index),
-            "oplog.C10: a helper that is no updater"
+            "log_set.C10: a helper that is no updater"
         );
         debug_assert!(
             cfg!(manycore_loom) || percpu::records().get(index).answered() == closed.answer(),
-            "oplog.B3: a helper that has not answered"
+            "combining_tree.B3: a helper that has not answered"
         );
-        debug_assert!(closed.is_helped(), "oplog.B2: {closed:?} is no collection with a tree");
+        debug_assert!(
+            closed.is_helped(),
+            "combining_tree.B2: {closed:?} is no collection with a tree"
+        );
         let branch = tree.branch_of(index);
         if !branch.members.has(index) {
             branch.joiners.add(index);
@@ -174,14 +183,15 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         let Some(claim) = branch.claim(closed.number()) else { return };
         let reader = tree.reader();
         claim.with_load(|load| {
-            // SAFETY: oplog.B3 - the caller's own slot, which has answered; its log is not in use.
+            // SAFETY: combining_tree.B3 - the caller's own slot, which has answered; its log is not
+            // in use.
             unsafe { self.put(index, load) };
             let mut looks = 0;
             for member in branch.members.get().iter() {
                 let other = member != index && member != reader;
                 if other && answers(member, closed, &mut looks) {
-                    // SAFETY: oplog.B3 - the member has answered, so its updater does not use its
-                    // log (oplog.G2).
+                    // SAFETY: combining_tree.B3 - the member has answered, so its updater does not
+                    // use its log (oplog_gate.G2).
                     unsafe { self.put(member, load) };
                 }
             }
@@ -193,14 +203,15 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// # Safety
     /// The caller has exclusive access to the slot's log, and a thread holds the hot state's lock.
     unsafe fn put(&self, index: usize, load: &mut Load<L>) {
-        debug_assert!(!load.slots.has(index), "oplog.B3: slot {index} is collected twice");
+        debug_assert!(!load.slots.has(index), "combining_tree.B3: slot {index} is collected twice");
         let Some(slot): Option<&SlotLog<L>> = self.slot_log(index) else { return };
         slot.local.with_mut(|local| {
-            // SAFETY: oplog.B3 - the caller promises exclusive access to the slot's log (# Safety).
+            // SAFETY: combining_tree.B3 - the caller promises exclusive access to the slot's log (#
+            // Safety).
             let local = unsafe { &mut *local };
             if local.dirty {
                 // A panic of another thread's log does not affect the helper's own update
-                // (oplog.B5).
+                // (combining_tree.B5).
                 let taken = sync::caught(|| {
                     load.take::<T>(&mut local.log);
                     self.note_collected(slot, local, index, true)

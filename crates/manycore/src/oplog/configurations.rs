@@ -4,12 +4,15 @@
 //! number instead of an `Arc`. Each [`ConfigId`] is one reference to that number.
 //!
 //! Laws:
-//! - oplog.O1 A number stands for one configuration as long as a [`ConfigId`] with that number
+//! - configurations.O1 A number stands for one configuration as long as a [`ConfigId`] with that
+//! number
 //!   exists. The last `ConfigId` frees the configuration and makes the number free for another. The
 //!   table and the clock in the configuration go with it, unless a hot state still uses them.
-//! - oplog.O2 A configuration is freed with no lock of this module held: it may contain a user's
+//! - configurations.O2 A configuration is freed with no lock of this module held: it may contain a
+//! user's
 //!   clock, and the clock's destructor is user code.
-//! - oplog.O3 Equal configurations have one number. So a program may build any number of objects;
+//! - configurations.O3 Equal configurations have one number. So a program may build any number of
+//! objects;
 //!   it may use 65,535 different configurations at a time.
 //!
 //! The lock is taken when an object is built, promoted or dropped, or finds its log full. It is
@@ -56,7 +59,7 @@ impl Hash for BySettings {
 /// A number in use, with its configuration and its references.
 struct Entry {
     config: Arc<Config>,
-    /// The number of its [`ConfigId`]s (oplog.O1).
+    /// The number of its [`ConfigId`]s (configurations.O1).
     users: usize,
 }
 
@@ -117,7 +120,7 @@ impl Configurations {
         let config = Arc::clone(&key.0);
         debug_assert!(
             self.entries[usize::from(number) - 1].is_none(),
-            "oplog.O1: number {number} stands for two configurations"
+            "configurations.O1: number {number} stands for two configurations"
         );
         self.entries[usize::from(number) - 1] = Some(Entry { config, users: 1 });
         self.numbers.insert(key, number);
@@ -126,28 +129,34 @@ impl Configurations {
 
     fn entry(&mut self, number: u16) -> &mut Entry {
         let entry = self.entries[usize::from(number) - 1].as_mut();
-        entry.expect("oplog.O1: the number is in use")
+        entry.expect("configurations.O1: the number is in use")
     }
 
-    /// Drops one reference. Returns what must be dropped without the lock (oplog.O2).
+    /// Drops one reference. Returns what must be dropped without the lock (configurations.O2).
     fn leave(&mut self, number: u16) -> Option<(Entry, BySettings)> {
         let entry = self.entry(number);
-        debug_assert!(entry.users > 0, "oplog.O1: configuration {number} has no user");
+        debug_assert!(entry.users > 0, "configurations.O1: configuration {number} has no user");
         entry.users -= 1;
         if entry.users > 0 {
             return None;
         }
-        let entry =
-            self.entries[usize::from(number) - 1].take().expect("oplog.O1: the number is in use");
+        let entry = self.entries[usize::from(number) - 1]
+            .take()
+            .expect("configurations.O1: the number is in use");
         let key = BySettings(Arc::clone(&entry.config));
-        let (key, _) = self.numbers.remove_entry(&key).expect("oplog.O3: each number has its key");
+        let (key, _) =
+            self.numbers.remove_entry(&key).expect("configurations.O3: each number has its key");
         if self.numbers.is_empty() {
             // Frees the memory of many numbers.
             *self = Self { default: self.default.take(), ..Self::new() };
         } else {
             self.free.push(number);
             let used = self.entries.len() - self.free.len();
-            debug_assert_eq!(used, self.numbers.len(), "oplog.O3: numbers and keys differ");
+            debug_assert_eq!(
+                used,
+                self.numbers.len(),
+                "configurations.O3: numbers and keys differ"
+            );
         }
         Some((entry, key))
     }
@@ -166,7 +175,7 @@ impl ConfigId {
         };
         let config = Arc::new(config);
         // Another handle, so that on error or for a known configuration the argument is dropped
-        // after the lock is released (oplog.O2).
+        // after the lock is released (configurations.O2).
         let keep = Arc::clone(&config);
         let number = configurations().enter(config);
         drop(keep);

@@ -152,7 +152,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         self.assert_not_in_own_eviction();
         rethrow(self.settle_down());
         let value = self.settled_value();
-        // SAFETY: oplog.W1 - `&mut self` is exclusive. The pointer is to memory that `self` owns,
+        // SAFETY: object.W1 - `&mut self` is exclusive. The pointer is to memory that `self` owns,
         // and is used only as long as `self` is borrowed.
         unsafe { (*ptr::from_mut(value.deref())).assume_init_mut() }
     }
@@ -260,7 +260,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             return match locked {
                 Ok(()) => self.promote_held(ColdGuard::of(self), Admission::Insist),
                 Err(Refused::Busy) => {
-                    self.publish_for_holder(); // without a place: it must not wait (oplog.T1)
+                    self.publish_for_holder(); // without a place: it must not wait (oplog_table.T1)
                     true
                 }
                 Err(Refused::Hot) if !self.has_hot_state() => continue, // reserved since, or cold

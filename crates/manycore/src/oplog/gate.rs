@@ -19,17 +19,21 @@
 //! of all dirty slots needs no `membarrier`.
 //!
 //! Laws:
-//! - oplog.G1 Every collection of the process has its own number, and closes gates with it. So an
+//! - oplog_gate.G1 Every collection of the process has its own number, and closes gates with it. So
+//! an
 //!   answer to an earlier collection is not taken for an answer to this one.
-//! - oplog.G2 An updater that answers has read the number from a gate (or from `collecting`). It
+//! - oplog_gate.G2 An updater that answers has read the number from a gate (or from `collecting`).
+//! It
 //!   has none of the hot state's logs in hand under that record, and touches none until the
 //!   collection is over. (It may help, and collect the logs of other updaters that have answered:
 //!   `combining_tree`.) After a thread saw a gate closed, it does not see the earlier open value
 //!   again (coherence), so this takes no fence.
-//! - oplog.G3 An answer is stored with Release after all accesses of its thread under the record,
+//! - oplog_gate.G3 An answer is stored with Release after all accesses of its thread under the
+//! record,
 //!   and read with Acquire. So the reader sees the log as its updater left it, with every entry.
-//! - oplog.G4 A slot that is not dirty needs no answer. Its next entry first sets the dirty bit,
-//!   with a full fence before the updater loads the gate (oplog.C3).
+//! - oplog_gate.G4 A slot that is not dirty needs no answer. Its next entry first sets the dirty
+//! bit,
+//!   with a full fence before the updater loads the gate (hot_state.C3).
 
 use crate::sync::{self, AtomicU64, Ordering};
 use std::fmt;
@@ -51,7 +55,7 @@ pub(super) struct Gate(u64);
 
 impl Gate {
     pub(super) const OPEN: Self = Self(0);
-    /// The gate is closed for good (oplog.C7).
+    /// The gate is closed for good (hot_state.C7).
     pub(super) const EVICTED: Self = Self(EVICTED);
     /// The gate is closed by a thread that looks for no answers, and so needs no number.
     pub(super) const UNANSWERED: Self = Self(FROZEN);
@@ -69,7 +73,7 @@ impl Gate {
 
     /// Returns the value of the same collection, with waiting updaters allowed to help.
     pub(super) fn with_help(self) -> Self {
-        debug_assert!(self.is_frozen(), "oplog.G1: {self:?} is no collection to help");
+        debug_assert!(self.is_frozen(), "oplog_gate.G1: {self:?} is no collection to help");
         Self(self.0 | TREE)
     }
 
@@ -77,16 +81,16 @@ impl Gate {
         self.0 & TREE != 0
     }
 
-    /// Returns the number of the collection that closed the gate (oplog.G1).
+    /// Returns the number of the collection that closed the gate (oplog_gate.G1).
     pub(super) fn number(self) -> u64 {
-        debug_assert!(self.is_frozen(), "oplog.G1: {self:?} has no number");
+        debug_assert!(self.is_frozen(), "oplog_gate.G1: {self:?} has no number");
         self.0 >> NUMBER_SHIFT
     }
 
     /// Returns the value that an updater answers to a collection, and that the reader looks for
-    /// (oplog.G2).
+    /// (oplog_gate.G2).
     pub(super) fn answer(self) -> u64 {
-        debug_assert!(self.is_frozen(), "oplog.G2: {self:?} is answered");
+        debug_assert!(self.is_frozen(), "oplog_gate.G2: {self:?} is answered");
         self.0
     }
 }
@@ -106,7 +110,7 @@ impl AtomicGate {
         Self(AtomicU64::new(Gate::OPEN.0))
     }
 
-    /// Loads the value, for an updater that has announced the hot state before (oplog.C1).
+    /// Loads the value, for an updater that has announced the hot state before (hot_state.C1).
     #[inline(always)]
     pub(super) fn load(&self) -> Gate {
         // ORDER: Acquire; pairs with Release of each transition: the logs and the log set, as the
@@ -130,8 +134,8 @@ impl AtomicGate {
     /// Closes the gate for a collection.
     #[inline]
     pub(super) fn close(&self, closed: Gate) {
-        debug_assert!(closed.is_frozen(), "oplog.C1: a collection closes a gate by {closed:?}");
-        debug_assert!(self.is_found(Gate::is_open), "oplog.C1: {:?} closed", self.of_holder());
+        debug_assert!(closed.is_frozen(), "hot_state.C1: a collection closes a gate by {closed:?}");
+        debug_assert!(self.is_found(Gate::is_open), "hot_state.C1: {:?} closed", self.of_holder());
         // ORDER: Release is enough: the fence of the collection orders the store before the loads
         // of the records that follow.
         self.0.store(closed.0, Ordering::Release);
@@ -140,7 +144,10 @@ impl AtomicGate {
     /// Ends a collection, also one that did not get as far as closing this gate.
     #[inline]
     pub(super) fn open(&self) {
-        debug_assert!(self.is_found(|gate| gate != Gate::EVICTED), "oplog.C7: evicted, and opens");
+        debug_assert!(
+            self.is_found(|gate| gate != Gate::EVICTED),
+            "hot_state.C7: evicted, and opens"
+        );
         // ORDER: Release; pairs with Acquire in `load`: the log as the reader left it.
         self.0.store(Gate::OPEN.0, Ordering::Release);
     }
@@ -156,7 +163,7 @@ impl AtomicGate {
     pub(super) fn evict(&self) {
         debug_assert!(
             self.is_found(Gate::is_open),
-            "oplog.C7: a hot state is evicted twice, or while it merges"
+            "hot_state.C7: a hot state is evicted twice, or while it merges"
         );
         // ORDER: Release; the eviction passes the barrier before it looks at the updaters.
         self.0.store(EVICTED, Ordering::Release);
@@ -166,7 +173,7 @@ impl AtomicGate {
     pub(super) fn revive(&self) {
         debug_assert!(
             self.is_found(|gate| gate == Gate::EVICTED),
-            "oplog.C7: revived, not evicted"
+            "hot_state.C7: revived, not evicted"
         );
         // ORDER: Release; pairs with Acquire in `load`: the log set.
         self.0.store(Gate::OPEN.0, Ordering::Release);
@@ -196,7 +203,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Returns the value that closes the gates of the next collection (oplog.G1).
+    /// Returns the value that closes the gates of the next collection (oplog_gate.G1).
     pub(super) fn next_closed(&mut self) -> Gate {
         if self.next == self.end {
             // ORDER: Relaxed; it only matters that no other hot state gets these numbers.
@@ -205,7 +212,7 @@ impl Numbers {
         }
         debug_assert!(
             self.next != 0 && self.next < self.end,
-            "oplog.G1: a number of no collection"
+            "oplog_gate.G1: a number of no collection"
         );
         self.next += 1;
         Gate((self.next - 1) << NUMBER_SHIFT | FROZEN)

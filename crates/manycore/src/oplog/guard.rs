@@ -2,7 +2,7 @@
 //! `ReadGuard` gives access to an object that is up to date and locked.
 //!
 //! Owns: the guards of the locks. They release the locks, and then finish a promotion that happened
-//! in between. Laws oplog.W1 to oplog.W3 are in the header of `object`.
+//! in between. Laws object.W1 to object.W3 are in the header of `object`.
 
 use super::contention::Contention;
 use super::hot_state::HotState;
@@ -111,7 +111,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
     #[inline(always)]
     pub(super) fn of(object: &'a Deferred<T, L>, hold: Hold<T, L>) -> Self {
         let hot = hold.state();
-        debug_assert!(object.is_held_through(hot), "oplog.W1: a guard of a lock that is not held");
+        debug_assert!(object.is_held_through(hot), "object.W1: a guard of a lock that is not held");
         let value = if hot.is_null() {
             object.value.get_mut()
         } else {
@@ -124,14 +124,14 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
     /// As [`of`](Self::of), for an object that was cold when it was locked.
     #[inline(always)]
     pub(super) fn of_cold(object: &'a Deferred<T, L>, hold: Hold<T, L>) -> Self {
-        debug_assert!(hold.state().is_null(), "oplog.W1: the value is in a hot state");
+        debug_assert!(hold.state().is_null(), "object.W1: the value is in a hot state");
         let value = Some(object.value.get_mut());
         Self { object, hold, value, changed: false, not_send: PhantomData }
     }
 
     #[inline(always)]
     fn value(&self) -> &MutPtr<MaybeUninit<T>> {
-        debug_assert!(self.value.is_some(), "oplog.W1: a guard is used that has no value");
+        debug_assert!(self.value.is_some(), "object.W1: a guard is used that has no value");
         // SAFETY: the guard's user has a guard that is neither dropped nor being demoted, so it has
         // the value (see the field).
         unsafe { self.value.as_ref().unwrap_unchecked() }
@@ -146,7 +146,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
 
     /// Passes the guard's duty to a guard of the word's lock. Not for an object with logs.
     pub(super) fn into_cold(self) -> ColdGuard<'a, T, L> {
-        debug_assert!(!self.is_hot(), "oplog.W1: the lock is the hot state's");
+        debug_assert!(!self.is_hot(), "object.W1: the lock is the hot state's");
         let object = self.object;
         if self.into_hold().is_reserved() {
             return ColdGuard::of_reserved(object).settled();
@@ -212,7 +212,7 @@ impl<T: Send + 'static, L: Log<T>> DerefMut for ReadGuard<'_, T, L> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         self.changed = self.changed || !panicking();
-        // SAFETY: oplog.W1 - the guard holds the object's lock, and the value stays in place until
+        // SAFETY: object.W1 - the guard holds the object's lock, and the value stays in place until
         // the drop; `&mut self` makes this the guard's only access to it.
         unsafe { self.value().deref().assume_init_mut() }
     }
@@ -231,10 +231,10 @@ impl<T: Send + 'static, L: Log<T>> Drop for ReadGuard<'_, T, L> {
     fn drop(&mut self) {
         self.value = None;
         let poison = self.changed && panicking();
-        // SAFETY: oplog.W1 - the guard has the hold, and the reference to the value is gone.
+        // SAFETY: object.W1 - the guard has the hold, and the reference to the value is gone.
         let released = !poison && unsafe { self.object.try_release(self.hold) };
         if !released {
-            // SAFETY: oplog.W1 - as above.
+            // SAFETY: object.W1 - as above.
             unsafe { self.object.release_slow(self.hold, poison) };
         }
     }
@@ -258,7 +258,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub(super) unsafe fn try_release(&self, hold: Hold<T, L>) -> bool {
         debug_assert!(
             self.is_held_through(hold.state()),
-            "oplog.W1: a lock is released that is not held"
+            "object.W1: a lock is released that is not held"
         );
         let (word, token) = (self.word.raw(), percpu::thread_token());
         let released = if hold.is_locked() {
@@ -273,7 +273,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Poisons the object and releases it, or releases it if [`try_release`](Self::try_release) has
-    /// not. Then also finishes a promotion that happened while it was held (oplog.W2).
+    /// not. Then also finishes a promotion that happened while it was held (object.W2).
     ///
     /// # Safety
     /// This thread has this hold of the object. Unless the object is to be poisoned, the hold is
@@ -324,7 +324,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// Releases the word's own lock, or finishes a promotion (oplog.W2).
+    /// Releases the word's own lock, or finishes a promotion (object.W2).
     ///
     /// # Safety
     /// This thread has `token`, and holds the lock, or did until the word became HOT. No reference
@@ -346,7 +346,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     unsafe fn release_marked(&self, token: usize) {
         // SAFETY: the word is locked by this thread, or was until it became HOT.
         if !unsafe { lock::unlock_unless_hot(self.word.raw(), token) } {
-            // SAFETY: oplog.W2 - the hot state's lock is this thread's, and the value is inline.
+            // SAFETY: object.W2 - the hot state's lock is this thread's, and the value is inline.
             unsafe { self.finish_promotion() };
         }
     }
@@ -360,16 +360,16 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // The word is HOT. A promotion in this thread's name waits for it. But the word may have
         // been free in between, and be hot through another thread.
         let hot_lock_held = self.with_hot_state(|hot, _| lock::is_held_by(&hot.lock, token));
-        // BUG: the owner of a reservation leaves a promotion in its name unfinished (oplog.W2).
+        // BUG: the owner of a reservation leaves a promotion in its name unfinished (object.W2).
         if hot_lock_held == Some(true) && !seeded_bug!("unfinished-promotion") {
-            // SAFETY: oplog.W2 - the hot state was locked in this thread's name while it held the
+            // SAFETY: object.W2 - the hot state was locked in this thread's name while it held the
             // word, so the value is inline, and no reference to it is left.
             unsafe { self.finish_promotion() };
         }
     }
 
     /// Moves the value into the hot state, and releases the hot state's lock: the word became HOT
-    /// while this thread held its lock (oplog.W2).
+    /// while this thread held its lock (object.W2).
     ///
     /// # Safety
     /// The word became HOT while this thread held its lock, and no reference to the value is left.
@@ -378,11 +378,11 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let word = self.word.load();
         debug_assert!(
             word.is_open(),
-            "oplog.W2: a hot state is closed before its promotion is over"
+            "object.W2: a hot state is closed before its promotion is over"
         );
         self.contention.note_hot(); // the holder may have overwritten it since
         let hot: *const HotState<T, L> = word.state();
-        // SAFETY: oplog.W2 - the hot state is locked in this thread's name; the value is inline.
+        // SAFETY: object.W2 - the hot state is locked in this thread's name; the value is inline.
         unsafe {
             if (*hot).readers().is_none() {
                 self.move_in(&*hot);
@@ -392,13 +392,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Moves the value and the poison flag from the object to a hot state that was published
-    /// without them (oplog.W2).
+    /// without them (object.W2).
     ///
     /// # Safety
     /// The caller holds the hot state's lock, or has exclusive access to the object. The value is
     /// inline.
     pub(super) unsafe fn move_in(&self, hot: &HotState<T, L>) {
-        // SAFETY: oplog.W1, oplog.W2 - the caller promises that it holds the hot state's lock or
+        // SAFETY: object.W1, object.W2 - the caller promises that it holds the hot state's lock or
         // has exclusive access to the object, and that the value is inline (# Safety).
         unsafe { hot.move_in(&self.value) };
         if self.contention.load().is_poisoned() {
@@ -488,7 +488,7 @@ impl<T: Send + 'static, L: Log<T>> Drop for ColdGuard<'_, T, L> {
             return self.object.leave_reserved(token);
         }
         // SAFETY: a `ColdGuard` is made by the thread that has just taken the word's lock, and the
-        // lock is released only here. The word may have become HOT since (oplog.W2).
+        // lock is released only here. The word may have become HOT since (object.W2).
         unsafe { self.object.release_word(token) };
     }
 }
@@ -502,7 +502,7 @@ pub(super) struct UserCode<'a, T: Send + 'static, L: Log<T>> {
 impl<T: Send + 'static, L: Log<T>> Drop for UserCode<'_, T, L> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: oplog.W1 - this has the duty of a `ColdGuard`, which is made by the thread that
+        // SAFETY: object.W1 - this has the duty of a `ColdGuard`, which is made by the thread that
         // has just taken the word's lock. The reference to the value has gone with user code.
         unsafe { self.object.release_slow(Hold::cold(self.reserved), true) };
     }
@@ -518,7 +518,7 @@ pub(super) struct Locked<'a, T: Send + 'static, L: Log<T>> {
 
 impl<T: Send + 'static, L: Log<T>> Drop for Locked<'_, T, L> {
     fn drop(&mut self) {
-        // SAFETY: oplog.W1 - the thread that made this `Locked` holds the lock, and takes no
+        // SAFETY: object.W1 - the thread that made this `Locked` holds the lock, and takes no
         // reference to the value.
         unsafe { self.object.release_slow(Hold::hot(self.hot), false) };
     }

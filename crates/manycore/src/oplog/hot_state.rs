@@ -18,30 +18,34 @@
 //! its record.
 //!
 //! Laws (the D laws are in the header of the parent module):
-//! - oplog.C1 An updater touches a log only between announcement and withdrawal. *After* the
+//! - hot_state.C1 An updater touches a log only between announcement and withdrawal. *After* the
 //!   announcement, it has checked that the object still has this hot state and that both gates are
 //!   open. A reader touches a log only after it has closed a gate, passed the barrier, and seen the
 //!   record without this hot state. Or it has closed a gate and read the updater's answer
-//!   (oplog.G2, oplog.G3). The updater announces and then checks; the reader closes and then looks:
-//!   this is the store-buffering race that `percpu::barrier` resolves. The log of the reader's own
-//!   slot has no updater but the reader, so the reader needs none of this. It closes that log's
-//!   gate to the updates of user code that it runs.
-//! - oplog.C2 A slot with entries has its dirty bit set, and its updater's copy `local.dirty`. Both
-//!   change only under oplog.C1. The slot of a busy updater, or of the reader, stays dirty when it
-//!   is emptied.
-//! - oplog.C3 A log without stamps is collected under the hot state's gate. The updaters of all
+//!   (oplog_gate.G2, oplog_gate.G3). The updater announces and then checks; the reader closes and
+//!   then looks: this is the store-buffering race that `percpu::barrier` resolves. The log of the
+//!   reader's own slot has no updater but the reader, so the reader needs none of this. It closes
+//!   that log's gate to the updates of user code that it runs.
+//! - hot_state.C2 A slot with entries has its dirty bit set, and its updater's copy `local.dirty`.
+//! Both
+//!   change only under hot_state.C1. The slot of a busy updater, or of the reader, stays dirty when
+//!   it is emptied.
+//! - hot_state.C3 A log without stamps is collected under the hot state's gate. The updaters of all
 //!   dirty slots are stopped at one moment, so what is collected is a consistent cut. If a slot
 //!   becomes dirty during the collection, its updater checks the gate again after setting its bit.
-//! - oplog.C4 A log with stamps is collected under its own gate, up to a cut taken before the dirty
+//! - hot_state.C4 A log with stamps is collected under its own gate, up to a cut taken before the
+//! dirty
 //!   bits are read (oplog.D2).
-//! - oplog.C5 Updates that were collected and not applied are in `collected_logs`, in the order in
+//! - hot_state.C5 Updates that were collected and not applied are in `collected_logs`, in the order
+//! in
 //!   which they must be applied.
-//! - oplog.C7 While the hot state's gate says `EVICTED`, no updater is inside and no slot has a
+//! - hot_state.C7 While the hot state's gate says `EVICTED`, no updater is inside and no slot has a
 //!   log.
-//! - oplog.C8 A reader waits only for the updaters that were inside when it closed the gate. An
+//! - hot_state.C8 A reader waits only for the updaters that were inside when it closed the gate. An
 //!   updater that finds a gate closed waits, announced as a waiter (promotion.H3), until the
 //!   collection is over. (If it retried at once, it might be inside each time the reader looks.)
-//! - oplog.C9 While an updater waits it may help: it collects on the reader's behalf under the laws
+//! - hot_state.C9 While an updater waits it may help: it collects on the reader's behalf under the
+//! laws
 //!   of `combining_tree`.
 
 use super::gate::{AtomicGate, Gate};
@@ -74,12 +78,12 @@ pub(super) struct HotState<T, L: Log<T>> {
     pub(super) hardware: Option<Hardware>,
     /// The logs of the first slots, one load nearer than those in the log set.
     pub(super) first: [SlotPtr<SlotLog<L>>; FIRST],
-    /// Null once an eviction has freed it (oplog.C10).
+    /// Null once an eviction has freed it (log_set.C10).
     pub(super) logs: AtomicPtr<LogSet<L>>,
     /// The time bound in ticks; `u64::MAX` if there is none.
     pub(super) max_delay: u64,
     pub(super) config: Arc<Config>,
-    /// Readers that may be inside the value, which is still in the object (adaptive.A5); or null.
+    /// Readers that may be inside the value, which is still in the object (readers.A5); or null.
     readers: AtomicPtr<Readers>,
     // Written by readers, from here on.
     next_line: Padded<()>,
@@ -90,20 +94,21 @@ pub(super) struct HotState<T, L: Log<T>> {
     // waiters.
     counts: UnsafeCell<Counts>,
     /// Closed during a collection. If each slot has its own gate, updaters that find theirs closed
-    /// wait until this one is open (oplog.C8).
+    /// wait until this one is open (hot_state.C8).
     pub(super) collecting: AtomicGate,
     flags: AtomicU32,
     pub(super) membership: Membership,
     pub(super) value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: the value and the logs are reached only under the hot state's lock or under oplog.C1, by
-// one thread at a time. Both may move between threads (`T: Send`, and `L: Send` as every log is).
+// SAFETY: the value and the logs are reached only under the hot state's lock or under hot_state.C1,
+// by one thread at a time. Both may move between threads (`T: Send`, and `L: Send` as every log
+// is).
 unsafe impl<T: Send, L: Log<T>> Send for HotState<T, L> {}
 // SAFETY: a shared hot state gives the value and `inner` to the lock's holder, and a log to its
-// updater, the reader or a helper (oplog.C1, oplog.B3), one thread at a time. Late updates are
-// `Send` and move through `Late`. Only a `ReadGuard` shares the value, and it is `Sync` only if `T:
-// Sync`.
+// updater, the reader or a helper (hot_state.C1, combining_tree.B3), one thread at a time. Late
+// updates are `Send` and move through `Late`. Only a `ReadGuard` shares the value, and it is `Sync`
+// only if `T: Sync`.
 unsafe impl<T: Send, L: Log<T>> Sync for HotState<T, L> {}
 
 // The flags. The lock's holder changes them, except `POISONED`, which any thread may clear. Without
@@ -113,7 +118,7 @@ const HAS_VALUE: u32 = 1;
 const POISONED: u32 = 2;
 /// Updates publish with plain stores.
 const BIASED: u32 = 4;
-/// The object was dropped within its own eviction (oplog.W4).
+/// The object was dropped within its own eviction (object.W4).
 const ORPHANED: u32 = 8;
 
 /// Counts that the holder of a hot state's lock keeps. They are apart from `Inner`, which is
@@ -178,7 +183,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     }
 
     /// Tells loom that the hot state is in use here, so that freeing it concurrently is a race
-    /// (oplog.W3).
+    /// (object.W3).
     #[inline(always)]
     pub(super) fn in_use(&self) {
         self.membership.in_use();
@@ -213,7 +218,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     }
 
     /// Returns true if the record of slot `index` announces this hot state as an updater
-    /// (oplog.C1).
+    /// (hot_state.C1).
     pub(super) fn is_updated_by(&self, index: usize) -> bool {
         promotion::updates(percpu::records().get(index).announced(), self)
     }
@@ -260,7 +265,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// has passed a heavy barrier.
     pub(super) fn note_bias(&self, biased: bool) {
         debug_assert!(biased != self.is_biased(), "promotion.H2: the bias changes to what it is");
-        debug_assert!(self.is_exclusive(), "oplog.W1: another thread holds the lock");
+        debug_assert!(self.is_exclusive(), "object.W1: another thread holds the lock");
         self.set(BIASED, biased);
     }
 
@@ -277,16 +282,16 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     }
 
     /// Returns true if the object was dropped within its own eviction. Then the evicting thread
-    /// frees the value and the hot state (oplog.W4).
+    /// frees the value and the hot state (object.W4).
     pub(super) fn is_orphaned(&self) -> bool {
         self.has(ORPHANED)
     }
 
     pub(super) fn orphan(&self) {
-        debug_assert!(self.has_value(), "oplog.W2: its lock has been free");
+        debug_assert!(self.has_value(), "object.W2: its lock has been free");
         debug_assert!(
             cfg!(manycore_loom) || self.membership.is_claimed(),
-            "oplog.W4: left to no evictor"
+            "object.W4: left to no evictor"
         );
         self.set(ORPHANED, true);
     }
@@ -300,7 +305,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     pub(super) fn readers(&self) -> Option<&Readers> {
         // ORDER: Relaxed; the lock orders it.
         let readers = self.readers.load(Ordering::Relaxed);
-        // SAFETY: adaptive.A5 - `Adaptive` frees them after its object, which frees this.
+        // SAFETY: readers.A5 - `Adaptive` frees them after its object, which frees this.
         unsafe { readers.as_ref() }
     }
 
@@ -319,9 +324,9 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// The caller holds the hot state's lock or has exclusive access to the object, and `from`
     /// holds the object's value.
     pub(super) unsafe fn move_in(&self, from: &UnsafeCell<MaybeUninit<T>>) {
-        debug_assert!(!self.has_value(), "oplog.W2: a promotion is finished twice");
-        debug_assert!(self.is_exclusive(), "oplog.W1: another thread holds the lock");
-        // SAFETY: oplog.W1, oplog.W2 - the caller promises the lock or exclusive access, and that
+        debug_assert!(!self.has_value(), "object.W2: a promotion is finished twice");
+        debug_assert!(self.is_exclusive(), "object.W1: another thread holds the lock");
+        // SAFETY: object.W1, object.W2 - the caller promises the lock or exclusive access, and that
         // the value is in `from` (# Safety). The place here is empty.
         unsafe {
             from.with(|from| self.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
@@ -336,9 +341,9 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// The caller holds the hot state's lock or has exclusive access to the object. The object's
     /// place `to` is empty.
     pub(super) unsafe fn move_out(&self, to: &UnsafeCell<MaybeUninit<T>>) {
-        debug_assert!(self.has_value(), "oplog.W1: the value is elsewhere");
-        debug_assert!(self.is_exclusive(), "oplog.W1: another thread holds the lock");
-        // SAFETY: oplog.W1 - the value is here, the caller promises the lock or exclusive access,
+        debug_assert!(self.has_value(), "object.W1: the value is elsewhere");
+        debug_assert!(self.is_exclusive(), "object.W1: another thread holds the lock");
+        // SAFETY: object.W1 - the value is here, the caller promises the lock or exclusive access,
         // and the place in the object is empty (# Safety).
         unsafe {
             self.value.with(|from| to.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
@@ -351,9 +356,9 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// # Safety
     /// The caller has the only reference to the hot state.
     pub(super) unsafe fn take_value(&self) -> T {
-        debug_assert!(self.has_value(), "oplog.W2: a value is taken that is not there");
+        debug_assert!(self.has_value(), "object.W2: a value is taken that is not there");
         self.set(HAS_VALUE, false);
-        // SAFETY: oplog.W1 - the value is here, and the caller promises that no other thread uses
+        // SAFETY: object.W1 - the value is here, and the caller promises that no other thread uses
         // it (# Safety). It is not used here again.
         self.value.with(|value| unsafe { ptr::read(value).assume_init() })
     }
@@ -371,10 +376,11 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.membership.leave(self.table(), ptr::from_ref(self));
     }
 
-    /// Returns true if the hot state has logs but no place in the table, and finds none (oplog.T1).
-    /// A poisoned hot state needs no place: its updates must stay in logs. For the lock's holder.
+    /// Returns true if the hot state has logs but no place in the table, and finds none
+    /// (oplog_table.T1). A poisoned hot state needs no place: its updates must stay in logs. For
+    /// the lock's holder.
     pub(super) fn is_without_place(&self) -> bool {
-        debug_assert!(self.is_exclusive(), "oplog.T1: another thread holds the lock");
+        debug_assert!(self.is_exclusive(), "oplog_table.T1: another thread holds the lock");
         let needs_none = self.is_poisoned() || self.membership.is_placed();
         !needs_none && !self.membership.enter_if_free(self.table(), ptr::from_ref(self))
     }
@@ -395,7 +401,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// # Safety
     /// The caller holds the hot state's lock.
     pub(super) unsafe fn count(&self, change: impl FnOnce(&mut Counts)) {
-        debug_assert!(self.is_exclusive(), "oplog.W1: another thread holds the lock");
+        debug_assert!(self.is_exclusive(), "object.W1: another thread holds the lock");
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
         // the counts; `change` runs no user code, so no other reference to them exists.
         self.counts.with_mut(|counts| unsafe { change(&mut *counts) });
@@ -424,7 +430,7 @@ impl<T, L: Log<T>> HotState<T, L> {
     /// Panics of the logs' destructors are caught here.
     ///
     /// # Safety
-    /// No other thread reaches the log set (oplog.C10).
+    /// No other thread reaches the log set (log_set.C10).
     pub(super) unsafe fn take_logs(&self, next: *mut LogSet<L>) {
         // ORDER: AcqRel; Release pairs with Acquire in `logs_if_any`, and Acquire with Release in
         // `make_logs`.
@@ -432,7 +438,7 @@ impl<T, L: Log<T>> HotState<T, L> {
         if old.is_null() {
             return;
         }
-        // SAFETY: oplog.C10 - the set came from a box, the swap has taken it out, and the caller
+        // SAFETY: log_set.C10 - the set came from a box, the swap has taken it out, and the caller
         // promises that no other thread reaches it (# Safety).
         let old = unsafe { Box::from_raw(old) };
         for (from, to) in self.first.iter().zip(&old.slots.near) {
@@ -450,7 +456,7 @@ impl<T, L: Log<T>> Drop for HotState<T, L> {
     /// is freed.
     fn drop(&mut self) {
         let has_value = self.flags.load(Ordering::Relaxed) & HAS_VALUE != 0;
-        debug_assert!(!has_value || panicking(), "oplog.W1: freed with the value in it");
+        debug_assert!(!has_value || panicking(), "object.W1: freed with the value in it");
         // SAFETY: no other thread is left.
         unsafe { self.take_logs(ptr::null_mut()) };
         while let Some(op) = self.late.pop() {

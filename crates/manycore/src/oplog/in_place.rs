@@ -4,7 +4,7 @@
 //! changes run no user code, so a change cannot call the object again, or panic. So a change is not
 //! counted as a hold (`lock::held`), and no guard catches a panic. Even a thread with a log in hand
 //! may make one, because it waits for no other thread. Everything rare is left to `append`, before
-//! anything has been changed. Laws oplog.W1 to oplog.W3 are in the header of `object`.
+//! anything has been changed. Laws object.W1 to object.W3 are in the header of `object`.
 
 use super::contention::Kind;
 use super::log::Log;
@@ -89,7 +89,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Runs `change` on the value. The caller holds the object, which is cold.
     #[inline(always)]
     fn change_value<R>(&self, change: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
-        // SAFETY: oplog.W1 - this thread holds the word, by its lock or by its reservation. The
+        // SAFETY: object.W1 - this thread holds the word, by its lock or by its reservation. The
         // word was not HOT when the thread took it, so the value is inline.
         self.value.with_mut(|value| change(unsafe { (*value).assume_init_mut() }))
     }
@@ -108,7 +108,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[cold]
     #[inline(never)]
     fn release_marked_with<R>(&self, token: usize, result: R) -> R {
-        // SAFETY: oplog.W1 - the caller holds the lock, which it has taken of a cold object, and
+        // SAFETY: object.W1 - the caller holds the lock, which it has taken of a cold object, and
         // its reference to the value is gone.
         unsafe { self.release_word(token) };
         result

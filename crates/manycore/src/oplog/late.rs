@@ -1,16 +1,16 @@
 //! Late updates: updates of a thread that must not wait and could not append to its log.
 //!
 //! Owns: their queue, one per hot state. Laws:
-//! - oplog.L1 No user code runs under the queue's mutex, so taking the mutex never waits for user
+//! - late.L1 No user code runs under the queue's mutex, so taking the mutex never waits for user
 //!   code.
-//! - oplog.L2 Before a late update returns, it is in the queue, and a full fence orders it before
+//! - late.L2 Before a late update returns, it is in the queue, and a full fence orders it before
 //!   its thread's later loads. A read calls [`Late::is_empty`] after its own fence.
-//! - oplog.L3 A stamp is taken under the mutex. So an update that is queued after a reader has
+//! - late.L3 A stamp is taken under the mutex. So an update that is queued after a reader has
 //!   counted has a stamp above that reader's cut.
-//! - oplog.L4 Only the lock's holder takes updates out, from the front. If logs have no stamps, it
+//! - late.L4 Only the lock's holder takes updates out, from the front. If logs have no stamps, it
 //!   counts those that it will take ([`Late::count`]) at a moment when all updaters are stopped
-//!   (oplog.C3).
-//! - oplog.L5 After [`Late::seal`] the queue is empty and stays so: the hot state is about to be
+//!   (hot_state.C3).
+//! - late.L5 After [`Late::seal`] the queue is empty and stays so: the hot state is about to be
 //!   freed. An updater that finds the queue sealed loads the object's word again.
 
 use crate::clock::Stamp;
@@ -40,20 +40,20 @@ impl<Op> Late<Op> {
 
     fn with<R>(&self, f: impl FnOnce(&mut Queue<Op>) -> R) -> R {
         let _leaf = held::leaf();
-        // oplog.L1: `leaf` makes a debug build refuse user code here; `f` only moves updates.
+        // late.L1: `leaf` makes a debug build refuse user code here; `f` only moves updates.
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         debug_assert!(
             cfg!(manycore_loom) || self.is_empty() == queue.ops.is_empty(),
-            "oplog.L2: the flag is wrong"
+            "late.L2: the flag is wrong"
         );
         let result = f(&mut queue);
-        debug_assert!(!queue.is_sealed || queue.ops.is_empty(), "oplog.L5: sealed with updates");
-        // ORDER: Relaxed; oplog.L2's fences, or the mutex, order it.
+        debug_assert!(!queue.is_sealed || queue.ops.is_empty(), "late.L5: sealed with updates");
+        // ORDER: Relaxed; late.L2's fences, or the mutex, order it.
         self.some.store(!queue.ops.is_empty(), Ordering::Relaxed);
         result
     }
 
-    /// Returns true if no update is queued (oplog.L2).
+    /// Returns true if no update is queued (late.L2).
     pub(super) fn is_empty(&self) -> bool {
         // ORDER: Relaxed; after the caller's fence.
         !self.some.load(Ordering::Relaxed)
@@ -63,7 +63,7 @@ impl<Op> Late<Op> {
         self.with(|queue| queue.ops.len())
     }
 
-    /// Queues an update, or returns it if the queue is sealed (oplog.L5).
+    /// Queues an update, or returns it if the queue is sealed (late.L5).
     pub(super) fn push(&self, op: Op, stamp: impl FnOnce() -> Stamp) -> Result<Stamp, Op> {
         let pushed = self.with(|queue| {
             if queue.is_sealed {
@@ -71,16 +71,16 @@ impl<Op> Late<Op> {
             }
             let last = queue.ops.back().map_or(Stamp::ZERO, |(stamp, _)| *stamp);
             let stamp = stamp().max(last);
-            debug_assert!(stamp >= last, "oplog.L3: late updates out of order");
+            debug_assert!(stamp >= last, "late.L3: late updates out of order");
             queue.ops.push_back((stamp, op));
             Ok(stamp)
         });
-        // ORDER: oplog.L2; pairs with the fence of `lock_hot_state`.
+        // ORDER: late.L2; pairs with the fence of `lock_hot_state`.
         barrier::fence_full();
         pushed
     }
 
-    /// Returns the number of updates with a stamp up to `cut`, for [`pop`](Self::pop) (oplog.L4).
+    /// Returns the number of updates with a stamp up to `cut`, for [`pop`](Self::pop) (late.L4).
     pub(super) fn count(&self, cut: Stamp) -> usize {
         if self.is_empty() {
             return 0;

@@ -14,7 +14,7 @@
 //! time. So the value stays in the hot state until the victim's next use, which demotes it. The
 //! eviction frees only what an object without logs does not need (`log_set`).
 //!
-//! Laws oplog.W1 to oplog.W4 are in the header of `object`.
+//! Laws object.W1 to object.W4 are in the header of `object`.
 
 use super::guard::{ColdGuard, Hold, ReadGuard};
 use super::hot_state::HotState;
@@ -56,7 +56,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Publishes a hot state for the object, which is cold and locked by this thread, unless
-    /// another thread has done so first (oplog.W2). Returns `None` if the table has no place for
+    /// another thread has done so first (object.W2). Returns `None` if the table has no place for
     /// it.
     pub(super) fn publish_hot_state(
         &self,
@@ -82,7 +82,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if self.publish(hot, word) {
             return Some(eviction);
         }
-        // Another thread has published a hot state first, without a place (oplog.T1).
+        // Another thread has published a hot state first, without a place (oplog_table.T1).
         // SAFETY: published nowhere but in the table, which it leaves here.
         unsafe {
             (*hot).leave_table();
@@ -92,7 +92,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Gives logs to an object with a word that this thread or another one has locked: for an
-    /// update that must not wait (oplog.W2). Does nothing if the word is not locked, or the object
+    /// update that must not wait (object.W2). Does nothing if the word is not locked, or the object
     /// has logs.
     pub(super) fn publish_for_holder(&self) {
         let (hot, word) = self.new_hot_state(0);
@@ -105,7 +105,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// As [`publish_for_holder`](Self::publish_for_holder), also if the word is free, for an object
     /// that may have readers through lanes. The value stays where it is until they have left
-    /// (adaptive.A5).
+    /// (readers.A5).
     pub(super) fn publish_beside(&self, readers: &Readers) {
         let (hot, word) = self.new_hot_state(0);
         // SAFETY: made above, and not published yet.
@@ -126,7 +126,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // try its lock.
         let lock = unsafe { &(*hot).lock };
         // SAFETY: not published yet, as above.
-        debug_assert!(!unsafe { (*hot).has_value() }, "oplog.W2: published with a value");
+        debug_assert!(!unsafe { (*hot).has_value() }, "object.W2: published with a value");
         // ORDER: Relaxed; published with the hot state.
         let in_name_of = |token| lock.store(token | LOCKED, Ordering::Relaxed);
         let published = self.word.publish(word, in_name_of);
@@ -151,8 +151,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             return;
         }
         let guard = undone.into_guard();
-        // SAFETY: oplog.W3 - `close` returned true, this thread holds the hot state's lock, and the
-        // guard's reference to the value is gone.
+        // SAFETY: object.W3 - `close` returned true, this thread holds the hot state's lock, and
+        // the guard's reference to the value is gone.
         unsafe { self.abandon(hot) };
         guard.hold = Hold::LOCKED;
         guard.value = Some(self.value.get_mut());
@@ -168,7 +168,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // SAFETY: the lock is held, and CLOSING keeps new updaters out.
         let drained = unsafe {
             hot.drain_all();
-            // BUG: a hot state is freed whatever its queue of late updates holds (oplog.L5's late
+            // BUG: a hot state is freed whatever its queue of late updates holds (late.L5's late
             // updates).
             !hot.has_collected_logs() && (hot.late.seal() || seeded_bug!("unsealed-late"))
         };
@@ -184,29 +184,29 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// # Safety
     /// This thread holds the hot state's lock, and `close` returned true.
     pub(super) unsafe fn abandon(&self, hot: *const HotState<T, L>) {
-        // SAFETY: the hot state is alive until this function frees it at its end (oplog.W3).
+        // SAFETY: the hot state is alive until this function frees it at its end (object.W3).
         let held = unsafe { &*hot };
-        // SAFETY: oplog.W1 - the value is in the hot state, whose lock this thread holds.
+        // SAFETY: object.W1 - the value is in the hot state, whose lock this thread holds.
         unsafe { held.move_out(&self.value) };
         self.contention.note_cold(held.is_poisoned(), self.config.always_logs());
         self.word.make_cold(percpu::thread_token());
-        // SAFETY: oplog.W3 - this thread holds the lock. The hot state is freed below only after
+        // SAFETY: object.W3 - this thread holds the lock. The hot state is freed below only after
         // its waiters, which the HOT word refuses, have left.
         unsafe { lock::unlock(&raw const held.lock, lock::HOT) };
         held.leave_table();
         promotion::wait_until_left(hot, held.is_biased());
-        // SAFETY: oplog.W3 - no thread can reach it any more; it came from `Box::into_raw`.
+        // SAFETY: object.W3 - no thread can reach it any more; it came from `Box::into_raw`.
         drop(unsafe { Box::from_raw(promotion::freed_by(hot)) });
     }
 
     /// Returns true if this thread is running an eviction of this very object further up the stack
-    /// (oplog.W4).
+    /// (object.W4).
     pub(crate) fn is_in_own_eviction(&mut self) -> bool {
         let word = self.word.hint();
         if !word.is_hot() {
             return false;
         }
-        // SAFETY: oplog.W3 - the object has this hot state.
+        // SAFETY: object.W3 - the object has this hot state.
         let hot = unsafe { &*word.state::<HotState<T, L>>() };
         // An evictor holds the lock and the claim while it runs user code.
         lock::is_held_by(&hot.lock, percpu::thread_token()) && hot.membership.is_claimed()
@@ -220,12 +220,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         );
     }
 
-    /// Leaves the value and the hot state to the evictor up the stack (oplog.W4).
+    /// Leaves the value and the hot state to the evictor up the stack (object.W4).
     pub(super) fn leave_to_evictor(&mut self) {
         let word = self.word.hint();
-        debug_assert!(word.is_open(), "oplog.W4: an end within the eviction of a cold object");
+        debug_assert!(word.is_open(), "object.W4: an end within the eviction of a cold object");
         self.word.reset();
-        // SAFETY: oplog.W4 - the evictor, further up this stack, frees it after this has returned.
+        // SAFETY: object.W4 - the evictor, further up this stack, frees it after this has returned.
         unsafe { (*word.state::<HotState<T, L>>()).orphan() };
     }
 
@@ -239,15 +239,16 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             return Ok(());
         }
         let raw: *mut HotState<T, L> = word.state();
-        // SAFETY: oplog.W3 - the object has this hot state. `&mut self`: only an evictor can reach
+        // SAFETY: object.W3 - the object has this hot state. `&mut self`: only an evictor can reach
         // it as well.
         let hot = unsafe { &*raw };
         hot.leave_table(); // waits for that evictor
         // ORDER: Relaxed; `&mut self`. Held at most by a guard that was leaked.
         hot.lock.store(0, Ordering::Relaxed);
         if !hot.has_value() {
-            // Promoted under a guard that was leaked, so the promotion was not finished (oplog.W2).
-            // SAFETY: oplog.W2 - the value is still inline, and `&mut self` is exclusive.
+            // Promoted under a guard that was leaked, so the promotion was not finished
+            // (object.W2). SAFETY: object.W2 - the value is still inline, and `&mut self` is
+            // exclusive.
             unsafe { self.move_in(hot) };
         }
         // SAFETY: `&mut self`, and `leave_table` has waited for the evictor: no other thread takes
@@ -263,9 +264,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
         self.word.reset();
         self.contention.note_cold(hot.is_poisoned(), self.config.always_logs());
-        // SAFETY: oplog.W1 - the value is in the hot state, which is freed without dropping it.
+        // SAFETY: object.W1 - the value is in the hot state, which is freed without dropping it.
         unsafe { hot.move_out(&self.value) };
-        // SAFETY: oplog.W3 - the word and the table no longer lead to the hot state, and it came
+        // SAFETY: object.W3 - the word and the table no longer lead to the hot state, and it came
         // from `Box::into_raw`.
         drop(unsafe { Box::from_raw(raw) });
         drained
@@ -278,7 +279,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if !word.is_hot() {
             return self.value.get_mut();
         }
-        // SAFETY: oplog.W3 - the object has this hot state.
+        // SAFETY: object.W3 - the object has this hot state.
         unsafe { (*word.state::<HotState<T, L>>()).value.get_mut() }
     }
 
@@ -289,7 +290,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub(super) unsafe fn take_value(&mut self) -> T {
         let word = self.word.hint();
         if !word.is_hot() {
-            // SAFETY: oplog.W1 - the value is inline, and the caller promises that the object is
+            // SAFETY: object.W1 - the value is inline, and the caller promises that the object is
             // not used again (# Safety).
             return self.value.with(|value| unsafe { ptr::read(value).assume_init() });
         }
@@ -311,7 +312,7 @@ pub(super) enum Admission {
     /// Evict the object that has the place.
     Insist,
     /// Promote without a place, because the update cannot be kept otherwise. The next read asks for
-    /// a place (oplog.T1).
+    /// a place (oplog_table.T1).
     Bypass,
 }
 
@@ -334,7 +335,7 @@ impl<'g, 'a, T: Send + 'static, L: Log<T>> Undone<'g, 'a, T, L> {
 impl<T: Send + 'static, L: Log<T>> Drop for Undone<'_, '_, T, L> {
     fn drop(&mut self) {
         let _revive = Revive { hot: self.hot };
-        // SAFETY: oplog.W3 - the hot state was not closed, so the object keeps it, and the guard
+        // SAFETY: object.W3 - the hot state was not closed, so the object keeps it, and the guard
         // still holds its lock.
         self.guard.value = Some(unsafe { (*self.hot).value.get_mut() });
     }
@@ -360,7 +361,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// The caller holds the hot state's lock.
     pub(super) unsafe fn revive(&self) {
         if self.is_evicted() {
-            self.logs(); // the log set exists before the gate is open (oplog.C10)
+            self.logs(); // the log set exists before the gate is open (log_set.C10)
             self.gate.revive();
         }
     }
@@ -374,14 +375,14 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         let collected = sync::caught(|| {
             // SAFETY: the lock is held and the gate closed for good.
             let _merging = unsafe { self.begin_merging() };
-            // SAFETY: oplog.C7 - the lock is held, and the gate says `EVICTED`: updaters that
+            // SAFETY: hot_state.C7 - the lock is held, and the gate says `EVICTED`: updaters that
             // announce the hot state from now on touch no log.
             unsafe { self.collect_all() };
         });
         if let Err(panic) = collected {
             sync::contain(|| drop(panic));
             self.poison();
-            // Updates are still in the logs, so the logs stay until the next read (oplog.T1).
+            // Updates are still in the logs, so the logs stay until the next read (oplog_table.T1).
             // SAFETY: `try_claim` has taken the hot state's lock, which `finish_eviction` releases
             // after this.
             return unsafe { self.revive() };
@@ -405,15 +406,15 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Applies the remaining updates of an object that was dropped, and frees its value and its hot
-    /// state (oplog.W4). Never unwinds: this thread is no user of the object.
+    /// state (object.W4). Never unwinds: this thread is no user of the object.
     ///
     /// # Safety
     /// `hot` came from `Box::into_raw`, and nothing else refers to it.
     unsafe fn bury(hot: *mut Self) {
-        // SAFETY: oplog.W4 - the caller promises that nothing else refers to the hot state (#
+        // SAFETY: object.W4 - the caller promises that nothing else refers to the hot state (#
         // Safety): its lock has no other taker, and no updater can announce it.
         sync::contain(|| unsafe { (*hot).drain_all() });
-        // SAFETY: oplog.W4 - the caller promises that nothing else refers to the hot state (#
+        // SAFETY: object.W4 - the caller promises that nothing else refers to the hot state (#
         // Safety).
         let value = unsafe { (*hot).take_value() };
         sync::contain(|| drop(value));
@@ -435,7 +436,7 @@ impl<T: Send + 'static, L: Log<T>> Evictable for HotState<T, L> {
     }
 
     fn activity(&self) -> u64 {
-        // oplog.T2: the hot state is in the table, so no thread has begun to free its logs.
+        // oplog_table.T2: the hot state is in the table, so no thread has begun to free its logs.
         self.appended()
     }
 
@@ -444,10 +445,10 @@ impl<T: Send + 'static, L: Log<T>> Evictable for HotState<T, L> {
         // below.
         unsafe { (*this).evict() };
         // SAFETY: `try_claim` took the hot state's lock and it is claimed, so the hot state lives
-        // until both are released below; an orphaned one (oplog.W4) until `bury`.
+        // until both are released below; an orphaned one (object.W4) until `bury`.
         if unsafe { (*this).is_orphaned() } {
             held::leave();
-            // SAFETY: oplog.W4 - the object was dropped, and has left value and hot state to this
+            // SAFETY: object.W4 - the object was dropped, and has left value and hot state to this
             // eviction.
             return unsafe { Self::bury(promotion::freed_by(this)) };
         }

@@ -1,6 +1,6 @@
 //! Access to the log set and to the slots' logs, from a hot state.
 //!
-//! Law oplog.C10 (header of `log_set`) says which thread has access, and when.
+//! Law log_set.C10 (header of `log_set`) says which thread has access, and when.
 
 use super::hot_state::HotState;
 use super::log::Log;
@@ -18,7 +18,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     #[inline(always)]
     pub(super) unsafe fn near_place(&self, index: usize) -> Option<&SlotPtr<SlotLog<L>>> {
         match self.first.get(index) {
-            // SAFETY: oplog.C10 - the caller promises that it has announced the hot state as an
+            // SAFETY: log_set.C10 - the caller promises that it has announced the hot state as an
             // updater, and has found the gate open after that (# Safety).
             None => unsafe { self.open_logs() }.slots.near.get(index),
             place => place,
@@ -35,8 +35,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     pub(super) fn slot_log(&self, index: usize) -> Option<&SlotLog<L>> {
         // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
         let slot = self.place(index)?.0.load(Ordering::Acquire);
-        // SAFETY: oplog.C10, by the lock that the caller holds, or that the reader holds which the
-        // caller helps (oplog.C9).
+        // SAFETY: log_set.C10, by the lock that the caller holds, or that the reader holds which
+        // the caller helps (hot_state.C9).
         unsafe { slot.as_ref() }
     }
 
@@ -46,7 +46,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         let places = self.first.iter().chain(others.map(|(_, place)| place));
         // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
         let logs = places.map(|place| place.0.load(Ordering::Acquire));
-        // SAFETY: oplog.C10; freed with the log set.
+        // SAFETY: log_set.C10; freed with the log set.
         logs.filter_map(|raw| unsafe { raw.as_ref() })
     }
 
@@ -91,8 +91,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     pub(super) unsafe fn open_logs(&self) -> &LogSet<L> {
         // ORDER: Relaxed; `revive` publishes it with the gate, which the caller read with Acquire.
         let logs = self.logs.load(Ordering::Relaxed);
-        debug_assert!(!logs.is_null(), "oplog.C10: an open hot state has no log set");
-        // SAFETY: oplog.C10 - the gate was open, so the log set exists, and an evictor waits for
+        debug_assert!(!logs.is_null(), "log_set.C10: an open hot state has no log set");
+        // SAFETY: log_set.C10 - the gate was open, so the log set exists, and an evictor waits for
         // the caller.
         let logs = unsafe { &*logs };
         logs.life.with(|_| ());
@@ -102,25 +102,25 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Returns the log set, if no eviction has freed it.
     pub(super) fn logs_if_any(&self) -> Option<&LogSet<L>> {
         // ORDER: Acquire; pairs with Release in `logs`: its contents.
-        // SAFETY: oplog.C10 - callers hold the hot state's lock, or have the mutex or announcement
-        // that oplog.C10 names.
+        // SAFETY: log_set.C10 - callers hold the hot state's lock, or have the mutex or
+        // announcement that log_set.C10 names.
         let logs = unsafe { self.logs.load(Ordering::Acquire).as_ref() };
         logs.inspect(|logs| logs.life.with(|_| ()))
     }
 
     /// Returns the log set; allocates it again if an eviction has freed it. For the holder of the
-    /// hot state's lock, and for threads that may use an existing log set by oplog.C10.
+    /// hot state's lock, and for threads that may use an existing log set by log_set.C10.
     pub(super) fn logs(&self) -> &LogSet<L> {
         self.logs_if_any().unwrap_or_else(|| self.make_logs())
     }
 
     #[cold]
     fn make_logs(&self) -> &LogSet<L> {
-        debug_assert!(self.is_evicted(), "oplog.C10: an open hot state has no log set");
+        debug_assert!(self.is_evicted(), "log_set.C10: an open hot state has no log set");
         let made = LogSet::with_collected_logs(Vec::new());
         // ORDER: Release; pairs with Acquire in `logs_if_any`. Only the lock's holder stores.
         self.logs.store(made, Ordering::Release);
-        // SAFETY: oplog.C10 - made above, and only the lock's holder frees it.
+        // SAFETY: log_set.C10 - made above, and only the lock's holder frees it.
         unsafe { &*made }
     }
 
@@ -131,8 +131,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// # Safety
     /// The caller holds the hot state's lock, the gate says `EVICTED`, and no updater is inside.
     pub(super) unsafe fn free_logs(&self) {
-        debug_assert!(self.is_evicted(), "oplog.C10: the logs of an open gate are freed");
-        debug_assert!(!self.membership.is_placed(), "oplog.C10: freed while in the table");
+        debug_assert!(self.is_evicted(), "log_set.C10: the logs of an open gate are freed");
+        debug_assert!(!self.membership.is_placed(), "log_set.C10: freed while in the table");
         let Some(old) = self.logs_if_any() else { return };
         let appended = self.appended();
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
@@ -144,7 +144,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         } else {
             LogSet::with_collected_logs(collected_logs)
         };
-        // SAFETY: oplog.C10: the object is not in the table, no updater is inside, and the caller
+        // SAFETY: log_set.C10: the object is not in the table, no updater is inside, and the caller
         // holds the lock.
         unsafe { self.take_logs(kept) };
     }

@@ -4,14 +4,14 @@
 //! Owns: its layout, and what its end drops. (The hot state itself stays after an eviction: the
 //! object's word leads to it, and the evictor cannot reach the object, which may have been moved.)
 //!
-//! - oplog.C10 A hot state has its log set unless its gate says `EVICTED`. Only an eviction frees
+//! - log_set.C10 A hot state has its log set unless its gate says `EVICTED`. Only an eviction frees
 //!   the log set. It does so under the hot state's lock, after the hot state has left the table,
-//!   the gate was closed for good and the updaters have left (oplog.C7). So three kinds of threads
-//!   may use the log set. The first is the lock's holder. The second is a thread that has announced
-//!   the hot state as an updater and has then seen a gate value other than `EVICTED`. The third is
-//!   a thread that has the mutex of the place in the table where it found the hot state (oplog.T2).
-//!   A thread announced as a waiter may not use it. The holder of an evicted hot state's lock makes
-//!   a new log set if it needs one.
+//!   the gate was closed for good and the updaters have left (hot_state.C7). So three kinds of
+//!   threads may use the log set. The first is the lock's holder. The second is a thread that has
+//!   announced the hot state as an updater and has then seen a gate value other than `EVICTED`. The
+//!   third is a thread that has the mutex of the place in the table where it found the hot state
+//!   (oplog_table.T2). A thread announced as a waiter may not use it. The holder of an evicted hot
+//!   state's lock makes a new log set if it needs one.
 
 use super::branches::Tree;
 use super::collected_logs::CollectedLogs;
@@ -25,11 +25,11 @@ use std::ptr;
 
 /// State that the hot state's lock guards, besides the value.
 pub(super) struct Inner<L> {
-    /// Logs that were collected but not applied yet (oplog.C5).
+    /// Logs that were collected but not applied yet (hot_state.C5).
     pub(super) collected_logs: CollectedLogs<L>,
     /// Slots of the current collection, without those that helpers have collected.
     pub(super) slots: Vec<usize>,
-    /// The number of late updates that the current collection takes (`late`, oplog.L4).
+    /// The number of late updates that the current collection takes (`late`, late.L4).
     pub(super) late: usize,
     pub(super) numbers: Numbers,
     /// The number of updates since the last read.
@@ -50,7 +50,7 @@ pub(super) struct LogSet<L> {
     pub(super) dirty: Padded<DirtyTable>,
     // Written by readers.
     pub(super) inner: UnsafeCell<Inner<L>>,
-    /// A canary of oplog.C10 for loom; empty elsewhere.
+    /// A canary of log_set.C10 for loom; empty elsewhere.
     pub(super) life: UnsafeCell<()>,
 }
 

@@ -20,12 +20,12 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Applies the updates that a read must see, if they are all in the reader's own log: no other
     /// log is dirty, and no update waits elsewhere. Otherwise does nothing and returns false.
     ///
-    /// oplog.C2: a slot with entries has its bit set, by an RMW and a full fence before its first
-    /// entry. So if a bit is clear here, an updater that sets it later has not returned yet. That
-    /// updater will see all earlier stores of the calling thread. These are the two sides of
+    /// hot_state.C2: a slot with entries has its bit set, by an RMW and a full fence before its
+    /// first entry. So if a bit is clear here, an updater that sets it later has not returned yet.
+    /// That updater will see all earlier stores of the calling thread. These are the two sides of
     /// oplog.D1. One load looks at all slots, and the calling thread's own appends came before that
     /// load. So what is in its own log and in no other is a consistent cut (oplog.D2). No other
-    /// thread has its own log in hand (oplog.C1). The log's gate is closed to what user code
+    /// thread has its own log in hand (hot_state.C1). The log's gate is closed to what user code
     /// appends.
     ///
     /// # Safety
@@ -36,7 +36,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// As for [`merge`](Self::merge).
     #[inline(always)]
     pub(super) unsafe fn merge_own(&self) -> bool {
-        // BUG: a read that finds no slot dirty ignores late updates (oplog.L2).
+        // BUG: a read that finds no slot dirty ignores late updates (late.L2).
         let late = !self.late.is_empty() && !seeded_bug!("forgotten-late");
         if !self.is_ordinary() || late {
             return false;
@@ -56,13 +56,13 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         inner.window = 0;
         if bits != 0 {
             let index = bits.trailing_zeros() as usize;
-            // BUG: a reader takes another thread's log for its own (oplog.C1).
+            // BUG: a reader takes another thread's log for its own (hot_state.C1).
             let is_own = percpu::known_slot() == Some(index) || seeded_bug!("ungated-log");
             if bits & (bits - 1) != 0 || !is_own {
                 return false;
             }
             let Some(slot) = self.slot_log(index) else { return false };
-            // SAFETY: oplog.C1 - the log is the calling thread's, and the thread has no log in
+            // SAFETY: hot_state.C1 - the log is the calling thread's, and the thread has no log in
             // hand.
             inner.window = unsafe { self.apply_own(slot, index) };
         }
@@ -78,7 +78,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     #[inline(always)]
     unsafe fn apply_own(&self, slot: &SlotLog<L>, index: usize) -> u64 {
         held::assert_no_leaf();
-        debug_assert!(self.has_value(), "oplog.W2: updates are applied to no value");
+        debug_assert!(self.has_value(), "object.W2: updates are applied to no value");
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety); `_merging` is
         // dropped on return.
         let _merging = unsafe { self.begin_merging() };
@@ -93,7 +93,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             }
             let applied = self.value.with_mut(|value| {
                 let poison = Poison(self);
-                // SAFETY: the value is in the hot state while the hot state is in use (oplog.W2),
+                // SAFETY: the value is in the hot state while the hot state is in use (object.W2),
                 // and the caller holds the lock.
                 let value = unsafe { (*value).assume_init_mut() };
                 let applied = L::merge(slice::from_mut(&mut local.log), value) as u64;
@@ -141,7 +141,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         let cut =
             if L::ORDERED && !seeded_bug!("no-cut") { self.clock().cut() } else { Stamp::MAX };
         self.list_dirty(&mut inner.slots);
-        // BUG: a read that finds no slot dirty ignores late updates (oplog.L2).
+        // BUG: a read that finds no slot dirty ignores late updates (late.L2).
         let late = !self.late.is_empty() && !seeded_bug!("forgotten-late");
         if inner.slots.is_empty() && !late {
             return;
@@ -164,17 +164,17 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// # Safety
     /// The caller holds the hot state's lock.
     pub(super) unsafe fn apply(&self, inner: &mut Inner<L>) {
-        debug_assert!(inner.late == 0, "oplog.L4: {} late updates were left", inner.late);
+        debug_assert!(inner.late == 0, "late.L4: {} late updates were left", inner.late);
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
         unsafe { self.count(|counts| counts.merges += 1) };
         if inner.collected_logs.is_empty() || self.is_poisoned() {
             return;
         }
         held::assert_no_leaf();
-        debug_assert!(self.has_value(), "oplog.W2: updates are applied to no value");
+        debug_assert!(self.has_value(), "object.W2: updates are applied to no value");
         self.value.with_mut(|value| {
             let poison = Poison(self);
-            // SAFETY: the value is in the hot state while the hot state is in use (oplog.W2), and
+            // SAFETY: the value is in the hot state while the hot state is in use (object.W2), and
             // the caller holds the lock.
             let value = unsafe { (*value).assume_init_mut() };
             let applied = inner.collected_logs.merge(value) as u64;

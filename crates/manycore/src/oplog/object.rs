@@ -12,18 +12,19 @@
 //!
 //! The word is a lock word of [`crate::lock`], or with `HOT` it leads to a hot state (`word`,
 //! `promotion`).
-//! - oplog.W1 Without `HOT`, the value is inline and guarded by the word. With `HOT`, the value is
-//!   in the hot state and guarded by the hot state's lock (for an exception, see oplog.W2).
-//! - oplog.W2 A promotion publishes the hot state locked in the name of the word's holder, with the
+//! - object.W1 Without `HOT`, the value is inline and guarded by the word. With `HOT`, the value is
+//!   in the hot state and guarded by the hot state's lock (for an exception, see object.W2).
+//! - object.W2 A promotion publishes the hot state locked in the name of the word's holder, with
+//! the
 //!   value still inline. The holder moves the value when it releases the lock. So any thread may
 //!   promote while a guard points to the value: the holder itself, or a thread that must not wait
 //!   for the holder. Only a locked word becomes HOT. A word that is reserved for one thread
 //!   ([`crate::lock::reservation`]) is not locked. A thread that promotes in the owner's name has
 //!   first revoked the reservation, and has been refused the lock.
-//! - oplog.W3 Before a hot state is freed, the word has stopped leading to it, and it has left the
+//! - object.W3 Before a hot state is freed, the word has stopped leading to it, and it has left the
 //!   table. Its updaters and its lock's waiters have left, and an evictor that had claimed it is
 //!   done.
-//! - oplog.W4 If the last owner of an object is one of its own updates or logs, an eviction of the
+//! - object.W4 If the last owner of an object is one of its own updates or logs, an eviction of the
 //!   object may drop it further down the same stack. The evictor has the hot state's lock, and
 //!   perhaps the value borrowed, so it frees both when it is done. Other calls that take the object
 //!   by value or `&mut` panic there.
@@ -132,9 +133,9 @@ impl<T: Send + 'static, L: Log<T>> RefUnwindSafe for Deferred<T, L> {}
 /// may cross because every `Log<T>` and its `Op` are `Send`.
 pub(super) struct Inline<T>(UnsafeCell<MaybeUninit<T>>);
 
-// SAFETY: a shared object gives its value only to the lock's holder (oplog.W1), one thread at a
+// SAFETY: a shared object gives its value only to the lock's holder (object.W1), one thread at a
 // time. A shared guard requires `T: Sync`, and so does an `Adaptive`, which admits readers through
-// lanes (adaptive.A1).
+// lanes (readers.A1).
 unsafe impl<T: Send> Sync for Inline<T> {}
 // SAFETY: an object that moves takes its value along (`T: Send`); its logs and updates are `Send`
 // by `Log`'s own bounds.
@@ -185,20 +186,20 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             f(hot, slot)
         };
         let _log = percpu::WithLog::new();
-        // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
+        // SAFETY: object.W3 - this is the object's word, and its hot states are freed only as
         // promotion.H4 allows.
         unsafe { promotion::look_on(self.word.raw(), look) }
     }
 
     /// Returns true if this thread holds the lock of `hot`, or the object's own lock if `hot` is
-    /// null; the object may have become HOT meanwhile (oplog.W2). For assertions; always true under
-    /// loom, where a load is a step of the schedule.
+    /// null; the object may have become HOT meanwhile (object.W2). For assertions; always true
+    /// under loom, where a load is a step of the schedule.
     pub(super) fn is_held_through(&self, hot: *const HotState<T, L>) -> bool {
         if cfg!(manycore_loom) {
             return true;
         }
         let token = percpu::thread_token();
-        // SAFETY: oplog.W3 - the caller has taken the lock of `hot`, so the hot state is alive.
+        // SAFETY: object.W3 - the caller has taken the lock of `hot`, so the hot state is alive.
         match unsafe { hot.as_ref() } {
             Some(hot) => lock::is_held_by(&hot.lock, token),
             None => self.is_word_held_by(token) || self.word.hint().is_hot(),
@@ -225,8 +226,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// Returns true if the object that this thread holds through `hot` is poisoned.
     pub(super) fn is_poisoned_held(&self, hot: *const HotState<T, L>) -> bool {
-        // SAFETY: oplog.W3 - the caller, a guard or the keeper of its lock, holds the lock of `hot`
-        // if that is not null, so the hot state is alive.
+        // SAFETY: object.W3 - the caller, a guard or the keeper of its lock, holds the lock of
+        // `hot` if that is not null, so the hot state is alive.
         self.contention.load().is_poisoned()
             || unsafe { hot.as_ref() }.is_some_and(HotState::is_poisoned)
     }

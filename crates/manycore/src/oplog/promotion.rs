@@ -21,7 +21,7 @@
 //! | state | the word | the hot state |
 //! |---|---|---|
 //! | cold | leads to none | none |
-//! | hot | [`Word::hot`] | open, a member of the table or not (oplog.T1) |
+//! | hot | [`Word::hot`] | open, a member of the table or not (oplog_table.T1) |
 //! | closing | [`Word::closing`] | being folded; it becomes cold, or hot again |
 //! | evicted | as hot | its own gate is closed; a use of the object demotes it |
 //!
@@ -49,10 +49,10 @@
 //!   is open.
 //!
 //! Two parts differ between the types. `Deferred` also waits for single slots, and accepts a slot's
-//! answer in place of the wait (`gate`); its word is a lock while it is cold (oplog.W1).
+//! answer in place of the wait (`gate`); its word is a lock while it is cold (object.W1).
 //! `ScalableArc` keeps flags, count and period in one word, which decides when it is freed
-//! (scalable_arc.A3), so that word has its own bits. And it is not in the table: only the owner of
-//! a handle may fold (scalable_arc.A5), and an evictor has no handle.
+//! (count.A3), so that word has its own bits. And it is not in the table: only the owner of
+//! a handle may fold (count.A5), and an evictor has no handle.
 
 use super::table::{Denied, Evictable, Eviction, LogTable};
 use super::word;

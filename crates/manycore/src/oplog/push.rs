@@ -1,7 +1,8 @@
 //! The updater's side of a hot state: an update goes to its slot's log. During a collection the
 //! updater waits for the end, and answers and helps meanwhile.
 //!
-//! Laws oplog.C1 to oplog.C9 are in the header of `hot_state`, oplog.G2 in that of `gate`.
+//! Laws hot_state.C1 to hot_state.C9 are in the header of `hot_state`, oplog_gate.G2 in that of
+//! `gate`.
 
 use super::gate::Gate;
 use super::hot_state::HotState;
@@ -41,23 +42,23 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     ///
     /// # Safety
     /// The record of slot `index` announces this hot state as an updater, and the object had this
-    /// hot state after that (oplog.C1). There is neither a time bound nor a skew.
+    /// hot state after that (hot_state.C1). There is neither a time bound nor a skew.
     #[inline(always)]
     pub(super) unsafe fn push(&self, index: usize, op: L::Op) -> Result<(), L::Op> {
         self.in_use();
         debug_assert!(
             cfg!(manycore_loom) || self.is_updated_by(index),
-            "oplog.C1: slot {index} does not announce this"
+            "hot_state.C1: slot {index} does not announce this"
         );
-        // With the announcement before it, the updater's half of oplog.C1.
+        // With the announcement before it, the updater's half of hot_state.C1.
         if self.gate.load() != Gate::OPEN {
             return Err(op);
         }
-        // SAFETY: oplog.C10 - the caller has announced the hot state, and the gate was open after
+        // SAFETY: log_set.C10 - the caller has announced the hot state, and the gate was open after
         // that.
         let Some(place) = (unsafe { self.near_place(index) }) else { return Err(op) };
         // ORDER: Relaxed; as in `push_slow`.
-        // SAFETY: oplog.C10 - freed only by an evictor, which waits for this announced updater.
+        // SAFETY: log_set.C10 - freed only by an evictor, which waits for this announced updater.
         let Some(slot) = (unsafe { place.0.load(Ordering::Relaxed).as_ref() }) else {
             return Err(op);
         };
@@ -66,8 +67,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
         // Not `with_mut`: its closure is not always inlined, which costs an ordered append 2 ns.
         let local = slot.local.get_mut();
-        // SAFETY: oplog.C1 - announced, gates open after that: this thread has exclusive access to
-        // this slot's log.
+        // SAFETY: hot_state.C1 - announced, gates open after that: this thread has exclusive access
+        // to this slot's log.
         let local = unsafe { local.deref() };
         if !local.dirty || !self.is_roomy(local) {
             return Err(op);
@@ -95,14 +96,14 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
         // ORDER: Relaxed; only this slot's owner writes it while the gate is open, and the next
         // owner gets it by Release and Acquire (percpu.P2).
-        // SAFETY: oplog.C10 - the caller has announced the hot state, and the gate was open after
+        // SAFETY: log_set.C10 - the caller has announced the hot state, and the gate was open after
         // that.
         let near = unsafe { self.near_place(index) }.map(|slot| slot.0.load(Ordering::Relaxed));
         let slot = match near {
             Some(slot) if !slot.is_null() => slot,
             _ => self.find_or_make_slot(index),
         };
-        // SAFETY: oplog.C10 - not null, and freed only by an evictor, which waits for this
+        // SAFETY: log_set.C10 - not null, and freed only by an evictor, which waits for this
         // announced updater.
         let slot = unsafe { &*slot };
         let gate = slot.gate.load();
@@ -110,8 +111,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             return Err((op, self.refuse(gate, index)));
         }
         let local = slot.local.get_mut();
-        // SAFETY: oplog.C1 - announced, gates open after that: this thread has exclusive access to
-        // this slot's log.
+        // SAFETY: hot_state.C1 - announced, gates open after that: this thread has exclusive access
+        // to this slot's log.
         let local = unsafe { local.deref() };
         let refused =
             if local.dirty { self.is_full(local, growth) } else { self.mark_dirty(index, local) };
@@ -121,10 +122,10 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
     }
 
-    /// Pushes an update to a log to which the caller has exclusive access (oplog.C1).
+    /// Pushes an update to a log to which the caller has exclusive access (hot_state.C1).
     #[inline(always)]
     fn push_to(&self, slot: &SlotLog<L>, local: &mut Local<L>, op: L::Op) -> Stamp {
-        debug_assert!(local.dirty, "oplog.C2: an entry in a slot that is not dirty");
+        debug_assert!(local.dirty, "hot_state.C2: an entry in a slot that is not dirty");
         let stamp = self.stamp(local);
         held::assert_no_leaf();
         local.log.push(op, stamp);
@@ -167,8 +168,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         let stamp = || if L::ORDERED { self.clock_stamp() } else { Stamp::ZERO };
         let stamp = self.late.push(op, stamp)?;
         let skewed = L::ORDERED && self.clock().is_skewed();
-        // SAFETY: oplog.O1 - the caller promises to use the clock only while the object that has
-        // this hot state is borrowed (# Safety).
+        // SAFETY: configurations.O1 - the caller promises to use the clock only while the object
+        // that has this hot state is borrowed (# Safety).
         Ok(skewed.then(|| (unsafe { self.clock_of_builder() }, stamp)))
     }
 
@@ -193,8 +194,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.clock().ticks_now().saturating_sub(local.since) > self.max_delay
     }
 
-    /// Answers the reader that closed a gate (oplog.G2). The calling updater is announced in the
-    /// record of slot `index`, has no log in hand, and has found the gate closed.
+    /// Answers the reader that closed a gate (oplog_gate.G2). The calling updater is announced in
+    /// the record of slot `index`, has no log in hand, and has found the gate closed.
     #[cold]
     fn refuse(&self, gate: Gate, index: usize) -> Refusal {
         if gate.is_frozen() {
@@ -212,29 +213,32 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     #[cold]
     pub(super) unsafe fn clock_of_builder<'a>(&self) -> &'a Clock {
         // SAFETY: the system's clock is static. Any other clock is in the configuration that the
-        // object's `ConfigId` keeps alive (oplog.O1), and the caller borrows the object.
+        // object's `ConfigId` keeps alive (configurations.O1), and the caller borrows the object.
         unsafe { &*ptr::from_ref(self.clock()) }
     }
 
-    /// Sets the slot's dirty bit, at the first update since the last collection (oplog.C2,
-    /// oplog.C3).
+    /// Sets the slot's dirty bit, at the first update since the last collection (hot_state.C2,
+    /// hot_state.C3).
     fn mark_dirty(&self, index: usize, local: &mut Local<L>) -> Option<Refusal> {
-        debug_assert!(!local.dirty, "oplog.C2: a dirty slot is marked again");
-        // SAFETY: oplog.C10 - `push_slow` calls this for an updater with a log in hand. An updater
-        // has one only while it is announced and has found the gate open.
+        debug_assert!(!local.dirty, "hot_state.C2: a dirty slot is marked again");
+        // SAFETY: log_set.C10 - `push_slow` calls this for an updater with a log in hand. An
+        // updater has one only while it is announced and has found the gate open.
         let word = unsafe { self.open_logs() }.dirty.0.get_or_init(index / 64);
         // ORDER: AcqRel and a full fence, against the gate's closing, the reader's barrier and
         // `list_dirty`: either the reader finds this bit, or the gate is seen closed below. Only
         // after that does the update return, and does its thread load what other threads stored
         // (oplog.D1).
         let before = word.0.fetch_or(1 << (index % 64), Ordering::AcqRel);
-        debug_assert!(before >> (index % 64) & 1 == 0, "oplog.C2: slot {index} has its bit set");
+        debug_assert!(
+            before >> (index % 64) & 1 == 0,
+            "hot_state.C2: slot {index} has its bit set"
+        );
         barrier::full_after_rmw();
         local.dirty = true;
         if self.is_timed() {
             local.since = self.clock().ticks_now();
         }
-        // The second half of oplog.C3.
+        // The second half of hot_state.C3.
         let gate = self.gate.load();
         (gate != Gate::OPEN).then(|| refusal(gate))
     }
@@ -246,8 +250,8 @@ fn refusal(gate: Gate) -> Refusal {
 }
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
-    /// Waits for the end of a collection (oplog.C8), and answers it. The caller announces the hot
-    /// state as a waiter in `slot`'s record (promotion.H3).
+    /// Waits for the end of a collection (hot_state.C8), and answers it. The caller announces the
+    /// hot state as a waiter in `slot`'s record (promotion.H3).
     pub(super) fn wait_for_collection(&self, slot: Slot, backoff: &mut Backoff) {
         debug_assert!(
             cfg!(manycore_loom) || !self.is_updated_by(slot.index()),
@@ -284,16 +288,16 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
 
     /// Helps the collection (`combining_tree`), announced as an updater. The branches are in the
     /// log set, which an eviction after the collection may free; an eviction waits for updaters but
-    /// not for waiters (oplog.C10).
+    /// not for waiters (log_set.C10).
     #[cold]
     fn help_as_updater(&self, seen: Gate, slot: Slot) {
         // BUG: a helper reads the branches while announced as a waiter, for which no eviction waits
-        // (oplog.C10).
+        // (log_set.C10).
         promotion::announce_again(slot, self, seeded_bug!("waiting-helper"));
         // After the announcement, as in `push`.
         if self.gate.load() == seen {
             // SAFETY: announced as an updater; after that, the gate said that the collection is in
-            // progress (oplog.C10).
+            // progress (log_set.C10).
             unsafe { self.help(seen, slot.index()) };
         }
         promotion::announce_again(slot, self, true);

@@ -5,23 +5,23 @@
 //! *shared*, that is, lets readers in like this (`adaptive`, which alone has such objects).
 //!
 //! Laws:
-//! - adaptive.A1 A reader checks that the object's word leads to no hot state, and enters while the
+//! - readers.A1 A reader checks that the object's word leads to no hot state, and enters while the
 //!   gate is open, by the bias in the gate's word (gate.E1, gate.E4). A thread that is inside does
 //!   not enter again: it is refused as a holder of the object.
-//! - adaptive.A2 The holder of the word's lock may close the gate: it clears `OPEN`, passes the
+//! - readers.A2 The holder of the word's lock may close the gate: it clears `OPEN`, passes the
 //!   barrier that the bias requires, and waits until no lane counts a reader. Then it has the value
 //!   exclusively until it opens the gate. If it may not wait, or if the wait would be a deadlock
 //!   (`lock::wait_graph` finds that out), it opens the gate again.
-//! - adaptive.A3 `BIASED` is cleared only on a closed gate (gate.E4). It may be set at any time
+//! - readers.A3 `BIASED` is cleared only on a closed gate (gate.E4). It may be set at any time
 //!   under the lock.
-//! - adaptive.A4 An object is shared while its `contention` says so, which changes only under the
+//! - readers.A4 An object is shared while its `contention` says so, which changes only under the
 //!   word's lock. While it is not shared, the gate is closed and no lane counts a reader. While it
 //!   is shared, a thread closes the gate before it changes the value. A panic that poisons the
 //!   object leaves the gate closed, until a holder of the lock finds the object repaired.
-//! - adaptive.A5 A thread that must not wait for readers gives the object logs beside them. It
+//! - readers.A5 A thread that must not wait for readers gives the object logs beside them. It
 //!   publishes the hot state with [`Readers`] in it, and the value stays in the object. The next
-//!   holder of the hot state's lock closes the gate, and moves the value (oplog.W2). No reader that
-//!   would miss the update enters in between, because of adaptive.A1.
+//!   holder of the hot state's lock closes the gate, and moves the value (object.W2). No reader
+//!   that would miss the update enters in between, because of readers.A1.
 
 use crate::config;
 use crate::lock::Refused;
@@ -89,7 +89,7 @@ impl Readers {
     }
 
     /// Enters through the calling thread's lane, if it has one and the gate is open. The caller has
-    /// looked at the object's word (adaptive.A1).
+    /// looked at the object's word (readers.A1).
     #[inline(always)]
     pub(super) fn enter(&self) -> Option<&Lane> {
         let state = self.state();
@@ -111,7 +111,7 @@ impl Readers {
         self.gate.inside().is_some()
     }
 
-    /// Keeps readers out, and waits for those inside if `wait` is set (adaptive.A2). The caller
+    /// Keeps readers out, and waits for those inside if `wait` is set (readers.A2). The caller
     /// holds the object's lock.
     pub(super) fn close(&self, wait: bool) -> Result<Closed, Refused> {
         if self.is_read_by_me() {
@@ -133,7 +133,7 @@ impl Readers {
             Err(Refused::Busy)
         };
         if left.is_err() {
-            self.open(closed.was_biased); // adaptive.A3: the bias is as it was
+            self.open(closed.was_biased); // readers.A3: the bias is as it was
         }
         left.map(|()| closed)
     }

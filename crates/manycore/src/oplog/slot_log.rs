@@ -19,14 +19,14 @@ pub(super) struct Padded<T>(pub(super) T);
 /// accesses into the first 64 bytes, if the log has at most 32.
 #[repr(C, align(128))]
 pub(super) struct SlotLog<L> {
-    /// Closed by a reader that collects a log with stamps (oplog.C4).
+    /// Closed by a reader that collects a log with stamps (hot_state.C4).
     pub(super) gate: AtomicGate,
     /// The number of updates pushed; only the updater writes it.
     pub(super) appended: AtomicU64,
     pub(super) local: UnsafeCell<Local<L>>,
 }
 
-/// The part of a slot's log that oplog.C1 guards.
+/// The part of a slot's log that hot_state.C1 guards.
 #[repr(C)]
 pub(super) struct Local<L> {
     /// `appended` at the last collection; for the reader's policy only.

@@ -133,9 +133,9 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         });
         promotion::wait_for_updaters(self, self.is_biased());
         for slot in self.slot_logs() {
-            // ORDER: Relaxed; stable under oplog.C1.
+            // ORDER: Relaxed; stable under hot_state.C1.
             stats.appended += slot.appended.load(Ordering::Relaxed);
-            // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside.
+            // SAFETY: hot_state.C1 - gate closed, barrier passed, no updater inside.
             stats.pending += slot.local.with(|local| unsafe { (*local).log.len() }) as u64;
             stats.logs += 1;
         }

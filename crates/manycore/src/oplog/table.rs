@@ -3,26 +3,32 @@
 //! Owns: the right of an object to have logs. Does not own: the logs.
 //!
 //! Laws:
-//! - oplog.T1 At most as many objects of a table have logs as the table has places. There is an
+//! - oplog_table.T1 At most as many objects of a table have logs as the table has places. There is
+//! an
 //!   exception: objects that got logs because an update could neither be applied nor wait. (It was
 //!   under its own thread's guard, within another update of the object, or the object was
 //!   poisoned.) The next read of such an object that finds no poison takes the place if it is free;
 //!   else it demotes the object.
-//! - oplog.T2 An entry's pointer is alive while the place's mutex is held: an object leaves the
+//! - oplog_table.T2 An entry's pointer is alive while the place's mutex is held: an object leaves
+//! the
 //!   table under that mutex before its hot state is freed.
-//! - oplog.T3 Lock order is hot state, then place. An evictor goes the other way and only *tries*
+//! - oplog_table.T3 Lock order is hot state, then place. An evictor goes the other way and only
+//! *tries*
 //!   the hot state's lock, so it cannot deadlock. If two objects evict each other, at least one
 //!   gives up.
-//! - oplog.T4 If an entry was used since it was last inspected (by a newcomer or by oplog.T7), it
+//! - oplog_table.T4 If an entry was used since it was last inspected (by a newcomer or by
+//! oplog_table.T7), it
 //!   stays (second chance), unless the newcomer insists.
-//! - oplog.T5 Places are made 32 at a time, when an object first asks for one of them. So the first
+//! - oplog_table.T5 Places are made 32 at a time, when an object first asks for one of them. So the
+//! first
 //!   promotion of a process, for which all its threads may be waiting, does not initialize all
 //!   4,096. No model checker sees the initialization (`sync::Raced`): nothing in it waits for
 //!   another thread, and a place is reached only through it.
-//! - oplog.T6 A thread evicts only if it holds no object but the newcomer and has no log in hand.
+//! - oplog_table.T6 A thread evicts only if it holds no object but the newcomer and has no log in
+//! hand.
 //!   An eviction runs user code, and that code would wait for what other threads hold, while they
 //!   might wait for what this thread holds. A thread that is inside is denied the eviction.
-//! - oplog.T7 Each promotion also inspects one place, in turn. An object that was not updated
+//! - oplog_table.T7 Each promotion also inspects one place, in turn. An object that was not updated
 //!   during `IDLE_SWEEPS` inspections is evicted. So an idle object loses its logs even if it is
 //!   never read, as long as others are promoted.
 //!
@@ -38,7 +44,7 @@ use crate::policy::Streak;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, Raced};
 use std::fmt;
 
-/// The number of places that are allocated together (oplog.T5).
+/// The number of places that are allocated together (oplog_table.T5).
 const CHUNK: usize = 32;
 
 /// A place, with the object that has its logs by this place.
@@ -51,7 +57,7 @@ pub(crate) trait Evictable: Sync {
     const RUNS_USER_CODE: bool;
 
     /// Takes the hot state's lock if it is free, and never waits for it. The caller holds the
-    /// place's mutex, and other threads take the two in the opposite order (oplog.T3). After
+    /// place's mutex, and other threads take the two in the opposite order (oplog_table.T3). After
     /// success, [`finish_eviction`](Self::finish_eviction) must be called.
     fn try_claim(&self) -> bool;
 
@@ -67,7 +73,7 @@ pub(crate) trait Evictable: Sync {
         Self: Sized;
 }
 
-/// A hot state of any type, by address. Law oplog.T2 says when it may be used.
+/// A hot state of any type, by address. Law oplog_table.T2 says when it may be used.
 #[derive(Clone, Copy)]
 struct Entry {
     hot: *const (),
@@ -90,7 +96,7 @@ impl Entry {
     }
 }
 
-// SAFETY: oplog.T2 keeps the pointer alive while it is used, and `Evictable` demands `Sync`.
+// SAFETY: oplog_table.T2 keeps the pointer alive while it is used, and `Evictable` demands `Sync`.
 // `finish_eviction`, which any thread may run, moves only what is `Send`.
 unsafe impl Send for Entry {}
 
@@ -100,10 +106,10 @@ impl<R: Evictable + 'static> Methods<R> {
     const VTABLE: &'static VTable = &VTable {
         runs_user_code: R::RUNS_USER_CODE,
         // SAFETY: `new` erased `hot` from `*const R` and chose this table for `R`; the place's
-        // mutex is held (oplog.T2).
+        // mutex is held (oplog_table.T2).
         try_claim: |hot| unsafe { (*hot.cast::<R>()).try_claim() },
         // SAFETY: `new` erased `hot` from `*const R` and chose this table for `R`; the place's
-        // mutex is held (oplog.T2).
+        // mutex is held (oplog_table.T2).
         activity: |hot| unsafe { (*hot.cast::<R>()).activity() },
         // SAFETY: `new` erased `hot` from `*const R` and chose this table for `R`; `try_claim`
         // returned true, which `Eviction` alone passes on, once.
@@ -126,7 +132,7 @@ impl Drop for Eviction {
         let runs_user_code = |old: &Option<Entry>| old.is_some_and(|old| old.vtable.runs_user_code);
         self.0.sort_by_key(runs_user_code);
         for old in self.0.iter_mut().filter_map(Option::take) {
-            debug_assert!(!percpu::has_log(), "oplog.T6: an eviction with a log in hand");
+            debug_assert!(!percpu::has_log(), "oplog_table.T6: an eviction with a log in hand");
             // SAFETY: promotion.H5 - `enter` claimed it, so its owner does not free it before this.
             unsafe { (old.vtable.finish_eviction)(old.hot) };
         }
@@ -163,7 +169,7 @@ impl Drop for Eviction {
 pub struct LogTable {
     chunks: Box<[Chunk]>,
     places: usize,
-    /// The number of places that sweeps have inspected (oplog.T7).
+    /// The number of places that sweeps have inspected (oplog_table.T7).
     swept: AtomicUsize,
     evictions: AtomicU64,
 }
@@ -209,7 +215,7 @@ impl LogTable {
         self.evictions.load(Ordering::Relaxed)
     }
 
-    /// Returns the object's place (oplog.T5).
+    /// Returns the object's place (oplog_table.T5).
     fn place(&self, hot: *const ()) -> &EntrySlot {
         // Hot states are 128-byte aligned; the multiplication spreads them (Fibonacci hashing).
         let spread = (hot as usize as u64 >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -222,8 +228,8 @@ impl LogTable {
     }
 
     /// Gives the object a place. Evicts the object that has the place, if that is allowed
-    /// (oplog.T4, oplog.T6). The eviction runs when the result is dropped: drop it after releasing
-    /// the object's own lock.
+    /// (oplog_table.T4, oplog_table.T6). The eviction runs when the result is dropped: drop it
+    /// after releasing the object's own lock.
     ///
     /// `own` is the number of object locks that the calling thread holds for this call.
     pub(crate) fn enter<R: Evictable + 'static>(
@@ -240,10 +246,10 @@ impl LogTable {
         let victim = place.take();
         debug_assert!(
             !victim.is_some_and(|old| std::ptr::eq(old.hot, hot.cast())),
-            "oplog.T1: a hot state enters the table twice"
+            "oplog_table.T1: a hot state enters the table twice"
         );
         if let Some(mut old) = victim {
-            // SAFETY: oplog.T2 - the entry was in its place, whose mutex is held.
+            // SAFETY: oplog_table.T2 - the entry was in its place, whose mutex is held.
             let (used, claimed) = unsafe {
                 let activity = (old.vtable.activity)(old.hot);
                 let used = activity != old.seen && !insist;
@@ -265,18 +271,18 @@ impl LogTable {
     }
 
     /// Inspects the next place. Takes out its object if that has been idle for `IDLE_SWEEPS` sweeps
-    /// (oplog.T7).
+    /// (oplog_table.T7).
     fn sweep(&self, newcomer: *const ()) -> Option<Entry> {
         // ORDER: Relaxed; any place will do.
         let at = self.swept.fetch_add(1, Ordering::Relaxed) % self.places;
         let mut place = lock(&self.chunks[at / CHUNK].get()?[at % CHUNK]);
         let entry = place.as_mut().filter(|entry| !std::ptr::eq(entry.hot, newcomer))?;
-        // SAFETY: oplog.T2 - the entry is in its place, whose mutex is held.
+        // SAFETY: oplog_table.T2 - the entry is in its place, whose mutex is held.
         let activity = unsafe { (entry.vtable.activity)(entry.hot) };
         let is_idle = entry.idle.observe(activity == entry.seen).is_due(IDLE_SWEEPS);
         entry.seen = activity;
-        // SAFETY: oplog.T2 - the entry is in its place, whose mutex is held until it has been taken
-        // out.
+        // SAFETY: oplog_table.T2 - the entry is in its place, whose mutex is held until it has been
+        // taken out.
         let claimed = is_idle && unsafe { (entry.vtable.try_claim)(entry.hot) };
         if claimed { place.take() } else { None }
     }

@@ -6,7 +6,7 @@
 //!
 //! | from | to | by | by which thread |
 //! |---|---|---|---|
-//! | cold, locked | hot | [`publish`](StateWord::publish) | any (oplog.W2) |
+//! | cold, locked | hot | [`publish`](StateWord::publish) | any (object.W2) |
 //! | hot | hot, other bias | [`set_bias`](StateWord::set_bias) | the hot state's lock holder |
 //! | hot | closing | [`close`](StateWord::close) | the same |
 //! | closing | hot | [`Closing`]'s drop | the same |
@@ -189,9 +189,9 @@ impl StateWord {
     }
 
     /// Makes a cold word that is locked lead to `hot`; before that, `in_name_of` gets the holder's
-    /// token. Does nothing and returns false if the word is free or hot (oplog.W2).
+    /// token. Does nothing and returns false if the word is free or hot (object.W2).
     pub(super) fn publish(&self, hot: Word, in_name_of: impl FnMut(usize)) -> bool {
-        debug_assert!(hot.is_open(), "oplog.W2: {hot:?} is published");
+        debug_assert!(hot.is_open(), "object.W2: {hot:?} is published");
         lock::redirect(&self.0, hot.raw(), in_name_of)
     }
 
@@ -207,7 +207,7 @@ impl StateWord {
     /// [`stay_closed`](Closing::stay_closed). For the holder of the lock of `hot`.
     pub(super) fn close<H>(&self, hot: *const H) -> Closing<'_> {
         let open = self.hint();
-        debug_assert!(ptr::eq(open.state(), hot), "oplog.W1: the object has another hot state");
+        debug_assert!(ptr::eq(open.state(), hot), "object.W1: the object has another hot state");
         // ORDER: Release; the caller passes the barrier before it looks at the updaters.
         self.0.store(open.closing().raw(), Ordering::Release);
         Closing { word: self, open }
@@ -215,7 +215,7 @@ impl StateWord {
 
     /// Makes a closed word cold, and locked by the thread with `token`.
     pub(super) fn make_cold(&self, token: usize) {
-        debug_assert!(self.hint().is_closing(), "oplog.W3: {:?} becomes cold", self.hint());
+        debug_assert!(self.hint().is_closing(), "object.W3: {:?} becomes cold", self.hint());
         // ORDER: Release; the value before the word that makes it inline.
         self.0.store(token | LOCKED, Ordering::Release);
     }
@@ -243,7 +243,7 @@ impl Closing<'_> {
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        debug_assert!(self.word.hint() == self.open.closing(), "oplog.W3: reopened by another");
+        debug_assert!(self.word.hint() == self.open.closing(), "object.W3: reopened by another");
         // ORDER: Release; as in `set_bias`.
         self.word.0.store(self.open.raw(), Ordering::Release);
     }

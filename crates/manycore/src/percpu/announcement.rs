@@ -19,7 +19,7 @@ pub(crate) fn announce(line: &AtomicUsize, word: usize, biased: bool) {
     if seeded_bug!("plain-publish") {
         line.store(word, Ordering::Release);
     } else if biased {
-        // ORDER: the store before later loads, by law percpu.B1; pairs with `heavy` in
+        // ORDER: the store before later loads, by law barrier.B1; pairs with `heavy` in
         // `pass_barrier`. Release; pairs with Acquire in `announced`: a closer that sees this word
         // sees all that was done under the one before, and which thread owns the lane
         // (`Gate::inside`).

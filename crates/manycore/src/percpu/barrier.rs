@@ -8,23 +8,23 @@
 //!
 //! Owns: the process's membarrier registration.
 //!
-//! - percpu.B1 If thread A stores x, calls `light` and loads y, while thread B stores y, calls
+//! - barrier.B1 If thread A stores x, calls `light` and loads y, while thread B stores y, calls
 //!   `heavy` and loads x, then A sees B's store or B sees A's (the store-buffering litmus test).
 //!
 //! `membarrier(PRIVATE_EXPEDITED)` makes every running thread of the process execute a full fence
 //! between its call and its return. A thread that is not running has executed a fence when it was
-//! switched out. So whichever side of that fence A's store falls on, percpu.B1 holds. If the call
+//! switched out. So whichever side of that fence A's store falls on, barrier.B1 holds. If the call
 //! is missing, [`is_asymmetric`] is false and callers use `swap_full` with `fence_full` in its
 //! place.
 //!
 //! The call may be denied later (a seccomp filter that is installed after the start), when threads
 //! rely on it already: `light` leaves nothing that a fence of the caller could pair with. Then
 //! `heavy` runs on each CPU of the process's set in turn. When it runs on a CPU, the thread that
-//! ran there has been switched out, which is a full fence, as above. So percpu.B1 holds, at the
+//! ran there has been switched out, which is a full fence, as above. So barrier.B1 holds, at the
 //! cost of some microseconds to milliseconds for each CPU. (All threads must be in the same cpuset.
 //! They are, unless a program moves single threads between control groups.) If that is denied too,
-//! percpu.B1 cannot be kept, and the process aborts with a message. New domains use fences from the
-//! first denial on (`is_denied`).
+//! barrier.B1 cannot be kept, and the process aborts with a message. New domains use fences from
+//! the first denial on (`is_denied`).
 //!
 //! Source: asymmetric fences as in [OpLog](crate#sources)'s per-core locks (section 4.1) and
 //! liburcu.

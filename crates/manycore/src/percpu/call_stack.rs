@@ -1,4 +1,4 @@
-//! The stack of one slot's announced calls: law percpu.L1 of `calls`.
+//! The stack of one slot's announced calls: law calls.L1 of `calls`.
 
 use super::announcement::announced;
 use crate::config::CALLS_DEEP;
@@ -13,7 +13,7 @@ impl CallStack {
         Self(std::array::from_fn(|_| AtomicUsize::new(0)))
     }
 
-    /// Returns the entry of the call at this depth; `None` beyond the stack (percpu.L3).
+    /// Returns the entry of the call at this depth; `None` beyond the stack (calls.L3).
     #[inline(always)]
     pub(super) fn entry(&self, depth: usize) -> Option<&AtomicUsize> {
         self.0.get(depth)

@@ -3,15 +3,15 @@
 //!
 //! Owns: the calling thread's depth, and which entry of its slot's stack (`call_stack`) a call has.
 //! Laws:
-//! - percpu.L1 Entry `i` of a slot's stack is the object of the `i`th call from the outside, as
+//! - calls.L1 Entry `i` of a slot's stack is the object of the `i`th call from the outside, as
 //!   long as that call lasts, and zero afterwards. Only the owner writes it. So if a watcher has
 //!   seen no entry of the object in any slot, no call that was announced before is still inside.
-//! - percpu.L2 Announcing is ordered before the caller's later loads, against a watcher that stores
+//! - calls.L2 Announcing is ordered before the caller's later loads, against a watcher that stores
 //!   and then calls [`gate::pass_barrier`] with the same bias (gate.E1, gate.E2).
-//! - percpu.L3 The depth is the thread's, not the slot's, and is known until the thread's very end.
+//! - calls.L3 The depth is the thread's, not the slot's, and is known until the thread's very end.
 //!   Calls deeper than the stack, and calls of a thread that has lost its slot, are counted in the
 //!   object, and here only in the depth.
-//! - percpu.L4 The depth [`LEAF`] says that the thread runs code that must not call exchangeable
+//! - calls.L4 The depth [`LEAF`] says that the thread runs code that must not call exchangeable
 //!   objects.
 
 use super::announcement::{announce, announced, withdraw};
@@ -20,7 +20,7 @@ use super::slots::{self, Slot};
 use crate::sync::{self, AtomicUsize};
 use std::cell::Cell;
 
-/// The depth in code that must not call exchangeable objects (percpu.L4).
+/// The depth in code that must not call exchangeable objects (calls.L4).
 pub(crate) const LEAF: usize = usize::MAX;
 
 sync::thread_local! {
@@ -45,7 +45,7 @@ pub(crate) struct Call {
     depth: usize,
 }
 
-/// Announces that the calling thread is inside of `object`, on the stack (percpu.L1) and not in the
+/// Announces that the calling thread is inside of `object`, on the stack (calls.L1) and not in the
 /// record, which has one object at a time (percpu.P5). Returns `None` if the stack is full, if the
 /// thread must not call, or if it has no slot.
 #[inline(always)]
@@ -55,9 +55,9 @@ pub(crate) fn enter(object: usize, biased: bool) -> Option<Call> {
     let entry = slot.calls().entry(depth)?;
     debug_assert!(
         cfg!(manycore_loom) || announced(entry) == 0,
-        "percpu.L1: an entry of the stack is in use"
+        "calls.L1: an entry of the stack is in use"
     );
-    announce(entry, object, biased); // percpu.L2
+    announce(entry, object, biased); // calls.L2
     set_depth(depth + 1);
     Some(Call { entry, depth })
 }
@@ -67,11 +67,11 @@ impl Drop for Call {
     fn drop(&mut self) {
         debug_assert!(
             cfg!(manycore_loom) || announced(self.entry) != 0,
-            "percpu.L1: a call ends that is not announced"
+            "calls.L1: a call ends that is not announced"
         );
         debug_assert!(
             cfg!(manycore_loom) || depth() == self.depth + 1,
-            "percpu.L3: calls end out of order"
+            "calls.L3: calls end out of order"
         );
         withdraw(self.entry);
         set_depth(self.depth);
@@ -81,14 +81,14 @@ impl Drop for Call {
 /// A change of the depth. Dropping this undoes the change, also when user code panics.
 pub(crate) struct Depth(usize);
 
-/// Increments the depth without an announcement (percpu.L3).
+/// Increments the depth without an announcement (calls.L3).
 pub(crate) fn deeper() -> Depth {
     let before = Depth(depth());
     set_depth(before.0 + 1);
     before
 }
 
-/// Forbids calls until the result is dropped (percpu.L4).
+/// Forbids calls until the result is dropped (calls.L4).
 pub(crate) fn leaf() -> Depth {
     let before = Depth(depth());
     set_depth(LEAF);

@@ -1,4 +1,5 @@
-//! Which slots have something to collect: one bit for each (law oplog.C2, ldu.Q3 of `ldu::queue`).
+//! Which slots have something to collect: one bit for each (law hot_state.C2, queue.Q3 of
+//! `ldu::queue`).
 
 use super::segmented::Lazy;
 use crate::sync::AtomicU64;

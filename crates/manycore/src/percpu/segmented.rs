@@ -2,9 +2,10 @@
 //!
 //! Owns: segments of doubling size, allocated when first touched and freed with the table.
 //! Laws:
-//! - percpu.G1 An element never moves: `&T` stays valid as long as the table.
-//! - percpu.G2 An index is in exactly one segment; a lookup is two loads and no store.
-//! - percpu.G3 A segment has its cache lines to itself. All threads read elements and seldom write
+//! - segmented.G1 An element never moves: `&T` stays valid as long as the table.
+//! - segmented.G2 An index is in exactly one segment; a lookup is two loads and no store.
+//! - segmented.G3 A segment has its cache lines to itself. All threads read elements and seldom
+//! write
 //!   them. If another small allocation shared their line, each write to it would cost all of these
 //!   threads.
 
@@ -60,7 +61,7 @@ fn locate(index: usize) -> (usize, usize, usize) {
 }
 
 impl<T> Segmented<T> {
-    /// Returns the layout of a segment of `len` elements (percpu.G3).
+    /// Returns the layout of a segment of `len` elements (segmented.G3).
     fn layout(len: usize) -> Layout {
         let array = Layout::array::<T>(len).and_then(|array| array.align_to(CACHE_LINE_BYTES));
         array.expect("a segment fits into memory").pad_to_align()
@@ -85,7 +86,7 @@ impl<T> Segmented<T> {
 impl<T: From<usize>> Segmented<T> {
     /// Makes a segment with the elements of these indices.
     fn make(first: usize, len: usize) -> *mut T {
-        const { assert!(size_of::<T>() > 0, "percpu.G3: no memory is asked for") };
+        const { assert!(size_of::<T>() > 0, "segmented.G3: no memory is asked for") };
         let mut elements: Vec<T> = (first..first + len).map(T::from).collect();
         let layout = Self::layout(len);
         // SAFETY: elements have a size, and there is one at least.
@@ -123,17 +124,17 @@ impl<T: From<usize>> Segmented<T> {
         if segment.is_null() {
             return None;
         }
-        debug_assert!(offset < locate(index).2, "percpu.G2: {index} is not in its segment");
-        // SAFETY: percpu.G1, percpu.G2 - `locate` names the only segment that has the index; a
-        // published one has `len > offset` elements and lives as long as self.
+        debug_assert!(offset < locate(index).2, "segmented.G2: {index} is not in its segment");
+        // SAFETY: segmented.G1, segmented.G2 - `locate` names the only segment that has the index;
+        // a published one has `len > offset` elements and lives as long as self.
         Some(unsafe { &*segment.add(offset) })
     }
 
     /// Returns the element at this location, if its segment exists.
     #[inline(always)]
     pub(crate) fn get_at(&self, at: Location) -> Option<&T> {
-        const { assert!(size_of::<T>() == CACHE_LINE_BYTES, "percpu.G2: a location of others") };
-        debug_assert!(at.number < SEGMENTS, "percpu.G2: a location beyond all segments");
+        const { assert!(size_of::<T>() == CACHE_LINE_BYTES, "segmented.G2: a location of others") };
+        debug_assert!(at.number < SEGMENTS, "segmented.G2: a location beyond all segments");
         // SAFETY: `Location::of` has found that a table can have the index.
         let segment = unsafe { self.segments.get_unchecked(at.number) };
         // ORDER: Acquire; as in `get`.
@@ -141,8 +142,8 @@ impl<T: From<usize>> Segmented<T> {
         if segment.is_null() {
             return None;
         }
-        // SAFETY: percpu.G1, percpu.G2 - a published segment has all elements that `locate` finds
-        // in it, and lives as long as self.
+        // SAFETY: segmented.G1, segmented.G2 - a published segment has all elements that `locate`
+        // finds in it, and lives as long as self.
         Some(unsafe { &*segment.byte_add(at.offset) })
     }
 
@@ -158,8 +159,8 @@ impl<T: From<usize>> Segmented<T> {
         if segment.is_null() {
             return None;
         }
-        // SAFETY: percpu.G1, percpu.G2 - indices below FIRST are in the first segment, which has
-        // FIRST elements and lives as long as self.
+        // SAFETY: segmented.G1, segmented.G2 - indices below FIRST are in the first segment, which
+        // has FIRST elements and lives as long as self.
         Some(unsafe { &*segment.add(index) })
     }
 
@@ -218,7 +219,7 @@ impl<T> Drop for Segmented<T> {
             let raw = segment.load(Ordering::Relaxed);
             let len = if number == 0 { FIRST } else { FIRST << (number - 1) };
             if !raw.is_null() {
-                // SAFETY: percpu.G1 - made with this length, and in use until now.
+                // SAFETY: segmented.G1 - made with this length, and in use until now.
                 unsafe { Self::free(raw, len) };
             }
         });
@@ -237,7 +238,7 @@ impl<T: From<usize>> Lazy<T> {
 
     fn table(&self) -> Option<&Segmented<T>> {
         // ORDER: Acquire; pairs with the CAS in `get_or_init`: the table before its address.
-        // SAFETY: percpu.G1 - null or from a box, which is freed only with self.
+        // SAFETY: segmented.G1 - null or from a box, which is freed only with self.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 

@@ -321,7 +321,7 @@ impl Fast {
         if cfg!(any(manycore_loom, manycore_shuttle)) && line.is_null() {
             return None;
         }
-        // SAFETY: a static, or the word of a record, and records are never freed (percpu.G1).
+        // SAFETY: a static, or the word of a record, and records are never freed (segmented.G1).
         let line = unsafe { &*line };
         // ORDER: Relaxed; the owner reads its own word, or one that never changes.
         (line.load(Ordering::Relaxed) == 0).then_some(line)
@@ -451,7 +451,7 @@ pub(crate) fn biased_slot() -> Option<BiasedSlot> {
 /// this slot finds it as a [`biased_slot`].
 #[inline]
 pub(crate) fn note_biased(slot: Slot) {
-    debug_assert!(super::barrier::is_asymmetric(), "percpu.B1: no barrier for a plain store");
+    debug_assert!(super::barrier::is_asymmetric(), "barrier.B1: no barrier for a plain store");
     FAST.with(|fast| {
         let line = &raw const slot.record.active;
         // Not a spare slot.

@@ -9,12 +9,12 @@
 //! Owns: reading the kernel's sysfs tree, and a default where there is none. Does not own: which
 //! CPU a thread runs on ([`super::pin`]).
 //!
-//! - percpu.M1 There is at least one CPU, and each CPU is in exactly one core, one LLC group and
+//! - topology.M1 There is at least one CPU, and each CPU is in exactly one core, one LLC group and
 //!   one node, whatever the tree says: only a CPU's own files name its group.
-//! - percpu.M2 Bad or missing files are never an error. What they would have provided gets a sane
+//! - topology.M2 Bad or missing files are never an error. What they would have provided gets a sane
 //!   default (a core of its own, the package's cache, node 0), and [`Topology::source`] says what
 //!   the map is based on.
-//! - percpu.M3 A tree costs time and memory for the bytes of its files and the CPUs that are
+//! - topology.M3 A tree costs time and memory for the bytes of its files and the CPUs that are
 //!   online, not for the CPUs that its lists name. A list stays ranges until it is clear which CPUs
 //!   are needed. At most 1 MiB of a file is read.
 
@@ -271,7 +271,7 @@ impl Keys {
             .find_map(|name| lowest_of(&dir.join(name), cpu, online));
         Self {
             cpu,
-            // percpu.M2: the defaults for files that are bad or missing.
+            // topology.M2: the defaults for files that are bad or missing.
             core: siblings.unwrap_or(cpu),
             package: read_number(&dir.join("topology/physical_package_id")).unwrap_or(0),
             llc: last_level_cache(&dir, cpu, online).unwrap_or(Self::PACKAGE_CACHE),
@@ -453,7 +453,7 @@ fn parse_ranges(text: &str) -> Result<Vec<RangeInclusive<usize>>, CpuListError> 
             }
         }
     }
-    // percpu.M3: a hostile list of a thousand overlapping ranges is no longer than one.
+    // topology.M3: a hostile list of a thousand overlapping ranges is no longer than one.
     ranges.sort_unstable();
     ranges.dedup_by(|(first, last), (_, end)| {
         let is_joined = *first <= *end + 1;

@@ -54,7 +54,7 @@ fn members(groups: &[Group]) -> Vec<&[usize]> {
     groups.iter().map(|group| group.cpus.as_slice()).collect()
 }
 
-/// percpu.M1, and that the indices of the CPUs and the members of the groups agree.
+/// topology.M1, and that the indices of the CPUs and the members of the groups agree.
 fn check(topology: &Topology) {
     assert!(!topology.cpus().is_empty());
     assert!(topology.cpus().is_sorted_by(|a, b| a.id < b.id));

@@ -124,7 +124,7 @@ impl State {
     #[inline(always)]
     pub(super) fn open_light(&self, local: &Local) {
         // ORDER: Release; pairs with Acquire in `look`: the sections before this one are over.
-        // Later loads stay behind by the light barrier (percpu.B1 with `heavy` in `start`;
+        // Later loads stay behind by the light barrier (barrier.B1 with `heavy` in `start`;
         // section.E1).
         local.lower.store(self.era(), Ordering::Release);
         // BUG: a section is announced by a plain store with no barrier behind it (section.S6).

@@ -319,7 +319,7 @@ impl Local {
         // ORDER: Acquire; pairs with Release in `take_over`. Either a leader that has announced
         // itself sees the section, or its announcement is seen here. The reason: the store of
         // `lower` and a light barrier lie before this load, and the announcement and a heavy
-        // barrier lie before the leader's look (percpu.B1).
+        // barrier lie before the leader's look (barrier.B1).
         if self.claim.load(Ordering::Acquire) != UNCLAIMED {
             self.refuse();
         }

@@ -137,14 +137,14 @@
 //!   saw four rounds since its last batch, or if it waits and saw another thread's round.
 //! - section.S6 Readers pay a compiler fence, and the leader pays a membarrier. Where there is no
 //!   membarrier, readers pay a locked instruction and the leader a fence
-//!   ([`crate::percpu::barrier`], law percpu.B1).
+//!   ([`crate::percpu::barrier`], law barrier.B1).
 //! - section.S7 Taking the lock of a freed node fails. Releasing the lock and freeing are one step.
 //! - section.S8 After the grace period, a [`Gate`] may still hold a node back.
 //! - section.S9 The next leader adopts the garbage of a thread that ended, and the limbo of an idle
 //!   thread. The leader announces this on the thread's line before the barrier that it pays anyway.
 //!   After the barrier it takes the limbo only if the thread is outside and has not refused. A
 //!   thread that retires looks at the announcement after it has entered, so the leader or the
-//!   thread sees the other (percpu.B1). A thread that is outside claims its limbo by a
+//!   thread sees the other (barrier.B1). A thread that is outside claims its limbo by a
 //!   compare-exchange. After `fork`, sections that were open in other threads stay open in the
 //!   child until the child says that nothing relies on them. Nothing retired there is freed before
 //!   that.
@@ -183,7 +183,7 @@
 //! A batch stamped `s` may be freed once every open section has `lower >= s + 2`. The reasons:
 //! - section.E1 Let reader R hold a node of the batch. Suppose that the leader of a round that
 //!   began after the seal does not see R's `lower`. Then R's loads come after the leader's barrier
-//!   (percpu.B1), hence after the unlink (section.S2), and R does not hold the node. So the leader
+//!   (barrier.B1), hence after the unlink (section.S2), and R does not hold the node. So the leader
 //!   sees R.
 //! - section.E2 Then `lower <= s + 1`. The sealer fenced (F) and read the era as `s`. The leader
 //!   that made it `s + 1` fenced afterwards, inside the round, so after F. The leader that made it
@@ -196,12 +196,13 @@
 //! - section.E4 In [`Mode::Bounded`], a node born in era `b` cannot be held by a reader with `upper
 //!   < b`. The era `b` was read before the node was published. Reader R returns a pointer only if
 //!   an era that it read *after* the pointer was at most `upper`, so `b <= upper` by coherence. R
-//!   raises `upper` before it loads again (percpu.B1 as in section.E1). So a batch that one stalled
-//!   section holds up is *filtered*: the nodes younger than the section are freed. This needs that
-//!   no reader follows a pointer that it loaded from an unlinked node. That is why the links of a
-//!   node are tagged before it is unlinked, and why [`Shared::as_ref`] refuses a tagged pointer in
-//!   such a domain. (`upper` is the greater of `lower` and `raised`. What earlier sections raised
-//!   is at most `lower`, because one thread reads the eras in order. So entering is one store.)
+//!   raises `upper` before it loads again (barrier.B1 as in section.E1). So a batch that one
+//!   stalled section holds up is *filtered*: the nodes younger than the section are freed. This
+//!   needs that no reader follows a pointer that it loaded from an unlinked node. That is why the
+//!   links of a node are tagged before it is unlinked, and why [`Shared::as_ref`] refuses a tagged
+//!   pointer in such a domain. (`upper` is the greater of `lower` and `raised`. What earlier
+//!   sections raised is at most `lower`, because one thread reads the eras in order. So entering is
+//!   one store.)
 //!
 //! (The paper stamps sections and batches by the clock, with a full fence in each section. The
 //! workload `smr` has that as a variant.)

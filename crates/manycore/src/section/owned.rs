@@ -74,7 +74,7 @@ pub struct OwnedSection<'d> {
 // another thread with a happens-before, and is not `Sync`. Its loads come after its announcement,
 // also when another thread makes them. That thread acquired the guard from the thread that
 // announced, and the leader's barrier came before the announcement or found it (section.E1,
-// percpu.B1).
+// barrier.B1).
 unsafe impl Send for OwnedSection<'_> {}
 
 impl Domain {

@@ -1,4 +1,6 @@
-//! Labels of laws, like `module.X1`: each is defined once in a module header, and cited somewhere.
+//! Labels of laws: `file.X1`, named after the file whose header defines them; each is defined once,
+//! and cited somewhere. `docs/laws.md` says where each family is: `MANYCORE_ACCEPT=1 cargo test -p
+//! manycore --test tree laws` writes it anew.
 
 use crate::{lexer::lex, walk};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,6 +78,74 @@ fn check(files: &[(&str, &str)]) -> Vec<String> {
     let idle = definitions.iter().filter(|(label, _)| !cited.contains_key(*label));
     findings.extend(idle.map(|(label, places)| format!("{}: {label} is not cited", places[0])));
     findings
+}
+
+/// The names that laws of a file may have: its own, or that with its folder's before it, where
+/// another file has the same. A `mod.rs` or `lib.rs` has its folder's or crate's.
+fn names(path: &str) -> [String; 2] {
+    let parts: Vec<&str> = path.trim_end_matches(".rs").split('/').collect();
+    let crate_name = parts[1].trim_start_matches("manycore-").replace('-', "_");
+    let name = |at: usize| match parts[at] {
+        "src" => crate_name.clone(),
+        name => name.to_owned(),
+    };
+    let last = parts.len() - 1;
+    let last = if matches!(parts[last], "mod" | "lib" | "main") { last - 1 } else { last };
+    [name(last), format!("{}_{}", name(last - 1), name(last))]
+}
+
+/// The laws that each file defines, as rows of the index: a family and its numbers.
+fn index(files: &[walk::File]) -> (String, Vec<String>) {
+    let mut rows = BTreeSet::new();
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| !file.path.starts_with(OWN)) {
+        let mut families: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+        for label in file.text.lines().filter_map(defined) {
+            let (name, law) = label.split_once('.').unwrap_or_default();
+            if !names(&file.path).iter().any(|own| own == name) {
+                findings.push(format!("{}: {label} is not named after the file", file.path));
+            }
+            let number = law[1..].parse().expect("a number");
+            families.entry(format!("{name}.{}", &law[..1])).or_default().insert(number);
+        }
+        for (family, numbers) in families {
+            let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+            let (shown, path) = (numbers.join(", "), &file.path);
+            let short = path.trim_start_matches("crates/").replace("/src/", "/");
+            rows.insert(format!("| `{family}` | {shown} | [{short}](../{path}) |\n"));
+        }
+    }
+    (rows.into_iter().collect(), findings)
+}
+
+const INDEX: &str = "# Laws
+
+A label such as `hot_state.C1` names a law: the file `hot_state.rs` defines it in its header, and
+comments, assertions and planted bugs cite it. A test generates this page.
+
+| Family | Laws | Where |
+|---|---|---|
+";
+
+#[test]
+fn laws_are_named_after_their_files_and_have_an_index() {
+    let (rows, findings) = index(&walk::rust_files());
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+    let (path, page) = (walk::top().join("docs/laws.md"), format!("{INDEX}{rows}"));
+    if std::env::var_os("MANYCORE_ACCEPT").is_some() {
+        std::fs::write(&path, &page).expect("the page is writable");
+    }
+    let there = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(there == page, "docs/laws.md is not up to date: see the head of labels.rs");
+
+    let file = |path: &str, text: &str| walk::File { path: path.into(), text: text.into() };
+    let a = file("crates/manycore/src/lock/br.rs", "//! - br.R2 A.\n//! - br.R1 B.\n");
+    let (rows, findings) =
+        index(&[a, file("crates/manycore-cache/src/lib.rs", "//! - cache.A1 C.\n")]);
+    assert_eq!(findings, [""; 0]);
+    assert!(rows.contains("| `br.R` | 1, 2 | [manycore/lock/br.rs](") && rows.contains("cache.A"));
+    let (_, findings) = index(&[file("crates/manycore/src/lock/br.rs", "//! - lock.R2 A.\n")]);
+    assert_eq!(findings, ["crates/manycore/src/lock/br.rs: lock.R2 is not named after the file"]);
 }
 
 /// Returns whether the text before the last dot is a module's name.

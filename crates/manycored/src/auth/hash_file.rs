@@ -7,9 +7,11 @@
 //! an item is too long for its page, it names a chain of pages of its own.
 //!
 //! Laws:
-//! - auth.F1 The reader reads no byte outside of the file, and no page twice. So it ends after as
+//! - hash_file.F1 The reader reads no byte outside of the file, and no page twice. So it ends after
+//! as
 //!   many steps as the file has bytes, even if the file is damaged.
-//! - auth.F2 If the reader does not understand any part that it reads, it returns an error. The
+//! - hash_file.F2 If the reader does not understand any part that it reads, it returns an error.
+//! The
 //!   caller then drops the earlier pairs.
 //!
 //! Why not the library itself: only the pairs are needed, without writes and locks, and a file of a
@@ -44,7 +46,7 @@ pub(super) fn pairs(
     bytes: &[u8],
     mut each: impl FnMut(Vec<u8>, Vec<u8>),
 ) -> Result<(), &'static str> {
-    // auth.F2: the first page with an error ends the loop.
+    // hash_file.F2: the first page with an error ends the loop.
     let mut file = File::new(bytes)?;
     let first = &bytes[..file.page_size];
     let buckets = file.number(first, 72)?;
@@ -68,7 +70,7 @@ struct File<'a> {
     page_size: usize,
     /// The byte order is that of the machine that wrote the file.
     is_big_endian: bool,
-    /// Pages that were read (auth.F1).
+    /// Pages that were read (hash_file.F1).
     seen: Vec<bool>,
 }
 

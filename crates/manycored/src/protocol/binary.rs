@@ -10,9 +10,9 @@
 //! Owns: what a header means, and which lengths a command may have. Does not own: buffers, items,
 //! passwords, replies to well-formed requests. Its laws are those of the text parser (protocol.P1
 //! to protocol.P3), and
-//! - protocol.B1 The parser waits for at most a header, extras, a key of 64 KiB, and a value
+//! - binary.B1 The parser waits for at most a header, extras, a key of 64 KiB, and a value
 //!   within the limit.
-//! - protocol.B2 If authentication is required, the parser waits for no value of an
+//! - binary.B2 If authentication is required, the parser waits for no value of an
 //!   unauthenticated client, except credentials.
 //!
 //! Source: memcached's `doc/protocol-binary.txt`; statuses and their texts as memcached 1.6 sends
@@ -441,7 +441,7 @@ impl Parser {
         input: &'a [u8],
     ) -> Step<'a> {
         let key = packet.key;
-        // protocol.B1: a value beyond the limit is dropped as it is received.
+        // binary.B1: a value beyond the limit is dropped as it is received.
         if (key.len() + ITEM_HEADER) as u64 + length > self.value_max as u64 {
             let gone = (mode == Mode::Set).then_some(key);
             return self.refuse(packet, length, Request::TooLarge(gone));
@@ -464,7 +464,7 @@ impl Parser {
         length: u64,
         input: &'a [u8],
     ) -> Step<'a> {
-        // protocol.B2: credentials are the only value that an unauthenticated client may send.
+        // binary.B2: credentials are the only value that an unauthenticated client may send.
         let status = match () {
             () if self.access == Access::Unrestricted => Status::Unknown,
             () if packet.key.len() > MECHANISM_MAX => Status::Invalid,

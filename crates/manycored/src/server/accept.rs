@@ -66,7 +66,7 @@ impl Worker<'_> {
     }
 
     /// Refuses the next client, for which there is no descriptor. Gives up the spare descriptor for
-    /// that (server.D2).
+    /// that (server_descriptors.D2).
     fn refuse_next(&self, queue: &Queue) -> Result<(), Errno> {
         let refused = || accept(queue).map(|socket| self.refuse(&socket, queue));
         self.shared.spare.in_its_place(refused)

@@ -8,9 +8,11 @@
 //! ```
 //!
 //! Laws:
-//! - server.D1 No more connections are admitted than there are descriptors for. If the limit can't
+//! - server_descriptors.D1 No more connections are admitted than there are descriptors for. If the
+//! limit can't
 //!   be raised for all of `-c`, the server says so at its start and admits fewer.
-//! - server.D2 An accept can fail all the same, if the limit was lowered or the whole system is
+//! - server_descriptors.D2 An accept can fail all the same, if the limit was lowered or the whole
+//! system is
 //!   out of files. Then the worker closes a spare descriptor, accepts the client in its place,
 //!   tells it the reason, counts it and closes it. If that fails, too, the worker does not listen
 //!   for a moment (`accept`), and never sleeps.
@@ -37,8 +39,8 @@ const PROCESS: u64 = 2;
 const RECORDING: u64 = 2;
 
 /// Raises the limit of open files as far as needed and allowed, and lowers the plan's connections
-/// to what fits (server.D1). Returns true if all workers have to share one socket for each address,
-/// because there is no room for a socket each.
+/// to what fits (server_descriptors.D1). Returns true if all workers have to share one socket for
+/// each address, because there is no room for a socket each.
 pub(super) fn prepare(plan: &mut Plan) -> Result<bool, Failure> {
     let (open, connections) = (system::usage().files.max(STANDARD), plan.settings.connections_max);
     let all = (open + held(plan, false) + RESERVE).saturating_add(connections);
@@ -93,7 +95,7 @@ fn raise(wanted: u64) -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// A descriptor that is given up to refuse a client in its place (server.D2).
+/// A descriptor that is given up to refuse a client in its place (server_descriptors.D2).
 pub(super) struct Spare(Mutex<Option<OwnedFd>>);
 
 impl Spare {

@@ -10,14 +10,16 @@
 //! ```
 //!
 //! Laws:
-//! - server.M1 FILE exists only between a server's orderly end and the next start. It is complete
+//! - memory_file.M1 FILE exists only between a server's orderly end and the next start. It is
+//! complete
 //!   when it gets its name, and loses its name before its first item is read. So a killed server
 //!   never leaves a FILE with old content.
-//! - server.M2 FILE.part is open and locked from the start to the end of a server. The server
+//! - memory_file.M2 FILE.part is open and locked from the start to the end of a server. The server
 //!   writes its items there. The lock keeps a second server away from FILE; otherwise the second
 //!   server could read items that the first server has changed since. The next start truncates a
 //!   FILE.part that a killed server has left.
-//! - server.M3 The server destroys no file of another program. It renames such a FILE, and does
+//! - memory_file.M3 The server destroys no file of another program. It renames such a FILE, and
+//! does
 //!   not start if memcached has left its FILE.meta.
 
 use super::Failure;
@@ -99,7 +101,7 @@ impl MemoryFile {
 
     /// Opens, locks and truncates the file that the server writes to.
     fn lock(path: &Path, part: &Path) -> Result<File, Failure> {
-        // server.M2: the lock lasts as long as the file is open.
+        // memory_file.M2: the lock lasts as long as the file is open.
         let failed = || Failure::system(format!("-e {}: {}", path.display(), part.display()));
         loop {
             let file = open(part, OFlags::CREATE).map_err(failed())?;
@@ -144,8 +146,8 @@ impl MemoryFile {
         header.beginning(SystemTime::now())
     }
 
-    /// Returns the file and its header, if there is a file. It has lost its name (server.M1), or
-    /// has another name (server.M3).
+    /// Returns the file and its header, if there is a file. It has lost its name (memory_file.M1),
+    /// or has another name (memory_file.M3).
     fn take(&self) -> Result<Option<(File, Header)>, Refusal> {
         let mut file = match open(&self.path, OFlags::empty()) {
             Ok(file) => file,
@@ -177,7 +179,7 @@ impl MemoryFile {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let other = file.try_clone().map_err(Refusal::Unreadable)?;
         let loaded = load(header, &mut file, store, |read| {
-            debug_assert!(cut <= read, "server.M1: the file is read backwards");
+            debug_assert!(cut <= read, "memory_file.M1: the file is read backwards");
             if read - cut >= CUT && fallocate(&other, hole, cut, read - cut).is_ok() {
                 cut = read;
             }

@@ -15,15 +15,15 @@
 //! message of its own; that text, and this server, have one message.)
 //!
 //! Laws:
-//! - server.U1 The worker answers a datagram at once and keeps nothing of it, so no client holds
+//! - udp.U1 The worker answers a datagram at once and keeps nothing of it, so no client holds
 //!   memory.
-//! - server.U2 The sender's address is not authenticated. It may be forged, so that the reply
+//! - udp.U2 The sender's address is not authenticated. It may be forged, so that the reply
 //!   goes to another host (amplification). So a reply's datagrams have at most [`UDP_RATIO`] times
 //!   the bytes of the request's datagram. There is no such bound if the sender is this machine,
 //!   because no host on a network can forge that address. The option `-o udp_reply_ratio` sets
 //!   another ratio for all senders. If a reply would exceed the bound, its request is refused in a
 //!   line, and the requests behind it get no reply.
-//! - server.U3 The replies to a datagram end with the reply that reaches `session`'s bound; later
+//! - udp.U3 The replies to a datagram end with the reply that reaches `session`'s bound; later
 //!   requests in the datagram get no reply. If the system does not accept a datagram at once, the
 //!   datagram is lost.
 
@@ -59,7 +59,7 @@ const TURN: usize = 64;
 const BUFFER: usize = 4 << 20;
 
 const IN_PARTS: &[u8] = b"SERVER_ERROR multi-packet request not supported\r\n";
-/// The reply that replaces a reply which would be too long (server.U2).
+/// The reply that replaces a reply which would be too long (udp.U2).
 const TOO_LONG: &[u8] = b"SERVER_ERROR reply too long for a datagram of this length\r\n";
 
 /// Opens each worker's sockets. Also returns the port of the first socket.
@@ -128,7 +128,7 @@ fn datagrams(id: [u8; 2], reply: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
         let datagram = [header.as_flattened(), part].concat();
         debug_assert!(
             datagram.len() <= DATAGRAM && at < total,
-            "server.U3: a datagram of {} bytes, number {at} of {total}",
+            "udp.U3: a datagram of {} bytes, number {at} of {total}",
             datagram.len()
         );
         Some(datagram)
@@ -142,7 +142,7 @@ pub(super) fn serve(
     room: &mut Vec<u8>,
     ratio: Option<usize>,
 ) -> bool {
-    // server.U1: read, answered and dropped, one datagram after the other.
+    // udp.U1: read, answered and dropped, one datagram after the other.
     let mut action = SessionAction::Continue;
     for _ in 0..TURN {
         room.clear();
@@ -197,7 +197,7 @@ fn answer(
         return (id, IN_PARTS.to_vec(), SessionAction::Continue);
     }
     let mut session = Session::new(buffers.context.handle.store().limits().item);
-    debug_assert!(datagram.len() <= LONGEST, "server.U1: a datagram has {} bytes", datagram.len());
+    debug_assert!(datagram.len() <= LONGEST, "udp.U1: a datagram has {} bytes", datagram.len());
     let (mut reply, mut used) = (Vec::new(), 0);
     let most = if ratio == 0 { usize::MAX } else { datagram.len().saturating_mul(ratio) };
     // One key at a time, to find the first reply that exceeds the bound.
@@ -217,7 +217,7 @@ fn answer(
         used += progress.used;
         debug_assert!(
             used <= input.len() && answered <= reply.len() && asked <= used,
-            "server.U2: positions {used}, {answered}, {asked} are outside of request or reply"
+            "udp.U2: positions {used}, {answered}, {asked} are outside of request or reply"
         );
         if session.is_between() {
             (answered, asked) = (reply.len(), used);
@@ -241,7 +241,7 @@ fn send(
         match sendto(&socket, &datagram, SendFlags::NOSIGNAL, to) {
             Ok(sent) => buffers.context.handle.counters.bytes_written.add(sent as u64),
             Err(Errno::INTR) => {}
-            Err(_) => return, // server.U3
+            Err(_) => return, // udp.U3
         }
     }
 }

@@ -139,7 +139,7 @@ impl<'s> Worker<'s> {
             let again = std::mem::take(&mut self.again);
             debug_assert!(
                 self.buffers.context.handle.pinned.is_empty(),
-                "store.G1: a value is pinned between turns"
+                "store_pinned.G1: a value is pinned between turns"
             );
             // One slice for each ready connection; then new events.
             let ready = events.len() + again.len();

@@ -19,7 +19,7 @@ impl Session {
         out: &mut Vec<u8>,
         budget: usize,
     ) -> Progress {
-        // session.Y1: this is the one check.
+        // request_log.Y1: this is the one check.
         let progress = if context.server.verbosity() > 1 {
             self.feed_logged(context, input, out, budget)
         } else {
@@ -53,7 +53,10 @@ impl Session {
             let (rest, from) = (&input[used..], out.len());
             lines.clear();
             let next = self.next_logged(context, rest, &mut lines);
-            debug_assert!(next.length <= rest.len(), "session.Y2: a request ends behind the input");
+            debug_assert!(
+                next.length <= rest.len(),
+                "request_log.Y2: a request ends behind the input"
+            );
             let progress = self.feed_all(context, &rest[..next.length], out, usize::MAX);
             match next.replies {
                 Replies::None => {}
@@ -74,7 +77,7 @@ impl Session {
 
     /// Returns the next step. Appends the log lines of its request, if a request begins there.
     fn next_logged(&mut self, context: &Context<'_>, rest: &[u8], lines: &mut Vec<u8>) -> Next {
-        // session.Y2: only whole requests are logged, and only the length of a value.
+        // request_log.Y2: only whole requests are logged, and only the length of a value.
         if let Some(task) = &self.task {
             return Next::silent(if task.is_watch() { rest.len() } else { task.line() });
         }

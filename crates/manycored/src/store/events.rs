@@ -1,9 +1,9 @@
 //! Events of single requests, for clients of `watch`, for `stats detail` and for `--trace`.
 //!
 //! Laws:
-//! - store.E1 Without a watcher, detail and a recording of requests, a request costs one load of
+//! - events.E1 Without a watcher, detail and a recording of requests, a request costs one load of
 //!   a word that no request writes.
-//! - store.E2 The buffer of a watcher is bounded. A line without room is dropped and counted, and
+//! - events.E2 The buffer of a watcher is bounded. A line without room is dropped and counted, and
 //!   the watcher is told how many lines were dropped. The number of prefixes of `stats detail` is
 //!   bounded, too.
 
@@ -63,7 +63,7 @@ pub enum Asked {
 /// The watchers, and the counts by prefix.
 #[derive(Debug)]
 pub struct Events {
-    /// The kinds that any watcher has subscribed to, [`DETAIL`], and `traced` (store.E1).
+    /// The kinds that any watcher has subscribed to, [`DETAIL`], and `traced` (events.E1).
     wanted: AtomicU32,
     /// The kinds that a recording wants.
     traced: AtomicU32,
@@ -181,13 +181,13 @@ impl Events {
         let Some(end) = key.iter().position(|byte| *byte == self.delimiter) else { return };
         let mut details = locked(&self.details);
         if details.len() >= PREFIXES_MAX && !details.contains_key(&key[..end]) {
-            return; // store.E2
+            return; // events.E2
         }
         let detail = match details.get_mut(&key[..end]) {
             Some(detail) => detail,
             None => details.entry(key[..end].into()).or_default(),
         };
-        debug_assert!(detail.hits <= detail.gets, "store.E2: more hits than gets");
+        debug_assert!(detail.hits <= detail.gets, "events.E2: more hits than gets");
         match asked {
             Asked::Get(is_hit) => {
                 detail.gets += 1;
@@ -230,7 +230,7 @@ impl Events {
         }
         let watcher = Arc::new(Watcher { kinds, room, waiting: Mutex::default() });
         watchers.push(watcher.clone());
-        debug_assert!(watchers.len() <= WATCHERS_MAX, "store.E2: too many watchers");
+        debug_assert!(watchers.len() <= WATCHERS_MAX, "events.E2: too many watchers");
         self.refresh(&watchers);
         Some(Watch { events: self.clone(), watcher })
     }
@@ -260,7 +260,7 @@ impl Events {
 }
 
 impl Watcher {
-    /// Buffers a line, if there is room (store.E2).
+    /// Buffers a line, if there is room (events.E2).
     fn put(&self, line: &str) -> bool {
         let mut waiting = locked(&self.waiting);
         // After a dropped line, drop this line, too: it would precede the note of the drops.
@@ -269,7 +269,10 @@ impl Watcher {
             return false;
         }
         waiting.lines.extend_from_slice(line.as_bytes());
-        debug_assert!(waiting.lines.len() <= self.room, "store.E2: a watcher's buffer is too long");
+        debug_assert!(
+            waiting.lines.len() <= self.room,
+            "events.E2: a watcher's buffer is too long"
+        );
         true
     }
 }

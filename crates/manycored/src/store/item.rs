@@ -9,16 +9,16 @@
 //! ```
 //!
 //! Laws:
-//! - store.I1 An item is a line of 64 bytes: 16 bytes of metadata, and 48 bytes for its parts:
+//! - item.I1 An item is a line of 64 bytes: 16 bytes of metadata, and 48 bytes for its parts:
 //!   version, flags, key, value. If the parts are shorter than 48 bytes, the last byte is their
 //!   length. If they are longer, the last eight bytes point to a tail (memory.R4), which holds the
 //!   rest of the parts. If the parts before the value do not fit the 40 bytes before the pointer,
 //!   the tail holds all parts. So the parts before the value are always in one piece. An item's
 //!   layout never changes.
-//! - store.I2 The time of an item's last use is stored as its age at that time, in 16 bits. The
+//! - item.I2 The time of an item's last use is stored as its age at that time, in 16 bits. The
 //!   age is exact in the first two hours, and later to a 4096th of the age: a minute in six days.
 //!   (memcached itself records a use once a minute.)
-//! - store.I3 A relocated copy of an item has the same stamp and content. Its deadline, marks and
+//! - item.I3 A relocated copy of an item has the same stamp and content. Its deadline, marks and
 //!   last use are copied under the lock of the bucket; a mark that is set concurrently may be lost.
 
 mod view;
@@ -67,14 +67,14 @@ pub struct Item {
     stamp: u64,
     /// In eighths of a second since the start of the store; 0 is never.
     deadline: AtomicU32,
-    /// Its age at its last use (store.I2).
+    /// Its age at its last use (item.I2).
     used: AtomicU16,
     marks: AtomicU8,
     key_len: u8,
     body: Body,
 }
 
-/// An item's parts: inline, or with a tail. The marks say which (store.I1).
+/// An item's parts: inline, or with a tail. The marks say which (item.I1).
 #[derive(Clone, Copy)]
 union Body {
     here: [u8; INLINE],
@@ -89,9 +89,9 @@ struct Long {
 }
 
 // SAFETY: a tail belongs to its item alone, which is dropped once, by any thread; its content does
-// not change after the item was created (store.I1).
+// not change after the item was created (item.I1).
 unsafe impl Send for Item {}
-// SAFETY: store.I1 - a shared item gives out its key and value, which never change; the fields that
+// SAFETY: item.I1 - a shared item gives out its key and value, which never change; the fields that
 // may change are atomic.
 unsafe impl Sync for Item {}
 
@@ -108,7 +108,7 @@ fn unrounded(seconds: u16) -> u32 {
 }
 
 /// Returns the second at which an item with this stamp was last used, or a little earlier
-/// (store.I2).
+/// (item.I2).
 pub(crate) fn used_at(stamp: u64, age: u16) -> u32 {
     second_of(stamp).saturating_add(unrounded(age))
 }
@@ -210,7 +210,7 @@ impl<'a> NewItem<'a> {
     pub(super) fn make(&self, memory: &Memory, stamp: u64) -> Item {
         debug_assert!(
             (1..=KEY_MAX).contains(&self.key.len()),
-            "store.I1: a key has {} bytes",
+            "item.I1: a key has {} bytes",
             self.key.len()
         );
         let length = self.body_len();
@@ -232,7 +232,7 @@ impl<'a> NewItem<'a> {
             debug_assert_eq!(
                 room.len(),
                 INLINE - length,
-                "store.I1: the parts of an item have not the length that was computed"
+                "item.I1: the parts of an item have not the length that was computed"
             );
             if length < INLINE {
                 here[INLINE - 1] = length as u8;
@@ -251,7 +251,7 @@ impl<'a> NewItem<'a> {
         }
     }
 
-    /// Makes the body of an item with a tail, and its marks (store.I1).
+    /// Makes the body of an item with a tail, and its marks (item.I1).
     fn with_tail(&self, memory: &Memory) -> (Body, u8) {
         let (length, front) = (self.body_len(), self.front_len());
         let is_split = front <= HEAD;
@@ -270,7 +270,7 @@ impl<'a> NewItem<'a> {
         });
         debug_assert!(
             room.is_empty() && filler.is_full() && tail.bytes() == bytes,
-            "store.I1: an item's parts do not fill its head and tail"
+            "item.I1: an item's parts do not fill its head and tail"
         );
         let form = if is_split { HAS_TAIL } else { HAS_TAIL | IS_FULL };
         (Body { long: Long { head, tail } }, form)
@@ -291,7 +291,7 @@ impl Item {
         if !self.has(HAS_TAIL) {
             return None;
         }
-        // SAFETY: store.I1 - initialized so by `NewItem::make`.
+        // SAFETY: item.I1 - initialized so by `NewItem::make`.
         Some(unsafe { self.body.long.tail })
     }
 
@@ -306,12 +306,12 @@ impl Item {
         if marks & HAS_TAIL != 0 {
             return self.front_of_long(marks);
         }
-        // SAFETY: store.I1 - initialized so by `NewItem::make`.
+        // SAFETY: item.I1 - initialized so by `NewItem::make`.
         let here = unsafe { &self.body.here };
         let full = marks & IS_FULL != 0;
         debug_assert!(
             full || usize::from(here[INLINE - 1]) < INLINE,
-            "store.I1: an inline item has the length {}",
+            "item.I1: an inline item has the length {}",
             here[INLINE - 1]
         );
         &here[..if full { INLINE } else { usize::from(here[INLINE - 1]) }]
@@ -319,7 +319,7 @@ impl Item {
 
     #[inline]
     fn front_of_long(&self, marks: u8) -> &[u8] {
-        // SAFETY: store.I1 - initialized so by `NewItem::make`.
+        // SAFETY: item.I1 - initialized so by `NewItem::make`.
         let long = unsafe { &self.body.long };
         if marks & IS_FULL == 0 {
             return &long.head;
@@ -360,7 +360,7 @@ impl Item {
         };
         debug_assert!(
             before <= all,
-            "store.I1: an item of {all} bytes has {before} before its value"
+            "item.I1: an item of {all} bytes has {before} before its value"
         );
         all - before
     }
@@ -429,7 +429,7 @@ impl Item {
         pieces > 0 && Memory::is_worth_moving(self.weight(), pieces)
     }
 
-    /// Makes a copy of the item in other memory (store.I3).
+    /// Makes a copy of the item in other memory (item.I3).
     pub(super) fn copy(&self, memory: &Memory) -> Item {
         let (value, cas) = (self.value(), self.chosen_cas());
         let new_item = NewItem { flags: self.flags(), cas, ..NewItem::new(self.key(), &value) };
@@ -438,11 +438,11 @@ impl Item {
         copy
     }
 
-    /// Copies the fields that change during an item's life (store.I3).
+    /// Copies the fields that change during an item's life (item.I3).
     pub(super) fn take_over(&self, from: &Self) {
         debug_assert!(
             self.stamp == from.stamp && self == from,
-            "store.I3: a copy takes over from another item"
+            "item.I3: a copy takes over from another item"
         );
         const CHANGING: u8 = TOKEN_SENT | FETCHED | STALE | BINARY;
         self.set_deadline(from.deadline());
@@ -516,12 +516,12 @@ impl Item {
         self.has(FETCHED)
     }
 
-    /// Returns the second of its last use, since the store's start, or a little less (store.I2).
+    /// Returns the second of its last use, since the store's start, or a little less (item.I2).
     pub fn used(&self) -> u32 {
         used_at(self.stamp, self.age_at_use())
     }
 
-    /// Its age at its last use, encoded as in store.I2.
+    /// Its age at its last use, encoded as in item.I2.
     pub(crate) fn age_at_use(&self) -> u16 {
         // ORDER: Relaxed; times order nothing.
         self.used.load(Ordering::Relaxed)
@@ -559,7 +559,7 @@ impl Drop for Item {
     #[inline]
     fn drop(&mut self) {
         if let Some(tail) = self.tail() {
-            // SAFETY: store.I1 - the item's own, which is never used again.
+            // SAFETY: item.I1 - the item's own, which is never used again.
             unsafe { tail.free() };
         }
     }

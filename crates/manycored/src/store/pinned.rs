@@ -2,10 +2,12 @@
 //! memory.
 //!
 //! Laws:
-//! - store.G1 A guard protects each item until its value has been sent, or copied because the
+//! - store_pinned.G1 A guard protects each item until its value has been sent, or copied because
+//! the
 //!   socket accepted no more. Both happen in the turn in which the item was found. The list is
 //!   empty between turns, so a slow client does not delay the reclamation of items.
-//! - store.G2 The reply is the worker's buffer, with each value inserted at the position where it
+//! - store_pinned.G2 The reply is the worker's buffer, with each value inserted at the position
+//! where it
 //!   was pinned.
 
 use super::Item;
@@ -29,7 +31,7 @@ pub struct Pinned<'s> {
 impl<'s> Pinned<'s> {
     /// Begins a turn. Its replies may have pinned values.
     pub fn begin(&mut self) {
-        debug_assert!(self.values.is_empty(), "store.G1: values of another turn are pinned");
+        debug_assert!(self.values.is_empty(), "store_pinned.G1: values of another turn are pinned");
         self.is_on = true;
     }
 
@@ -45,13 +47,13 @@ impl<'s> Pinned<'s> {
 
     /// Inserts an item's value at the end of the buffer.
     pub(super) fn push(&mut self, out: &mut Vec<u8>, found: Found<'s>) {
-        debug_assert!(self.is_on, "store.G1: a value is pinned outside of a turn");
+        debug_assert!(self.is_on, "store_pinned.G1: a value is pinned outside of a turn");
         let (here, rest) = found.key().value_by_place();
         out.extend_from_slice(here);
         self.bytes += rest.map(<[u8]>::len).sum::<usize>();
         debug_assert!(
             self.values.last().is_none_or(|(at, _)| *at <= out.len()),
-            "store.G2: a value is pinned before an earlier one"
+            "store_pinned.G2: a value is pinned before an earlier one"
         );
         self.values.push((out.len(), found));
     }
@@ -70,11 +72,14 @@ impl<'s> Pinned<'s> {
 
     /// Returns the replies, piece by piece.
     pub fn pieces<'a>(&'a self, out: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        // store.G2: the buffer up to a position, then the value that belongs there.
+        // store_pinned.G2: the buffer up to a position, then the value that belongs there.
         let ends = self.values.iter().map(|(at, found)| (*at, Some(found)));
         let mut from = 0;
         ends.chain([(out.len(), None)]).flat_map(move |(to, found)| {
-            debug_assert!(from <= to && to <= out.len(), "store.G2: a value outside of the reply");
+            debug_assert!(
+                from <= to && to <= out.len(),
+                "store_pinned.G2: a value outside of the reply"
+            );
             let before = &out[from..to];
             from = to;
             let value = found.map(|found| found.key().value_by_place().1);
@@ -82,7 +87,7 @@ impl<'s> Pinned<'s> {
         })
     }
 
-    /// Ends the turn (store.G1).
+    /// Ends the turn (store_pinned.G1).
     #[inline]
     pub fn end(&mut self) {
         self.values.clear();

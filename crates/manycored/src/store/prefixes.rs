@@ -2,13 +2,15 @@
 //!
 //! A key's prefixes are the parts before each of its delimiters: `a:b:c` has the prefixes `a` and
 //! `a:b`. Laws:
-//! - store.X1 An item is dead if its stamp is not above the stamp of the last flush of one of its
+//! - prefixes.X1 An item is dead if its stamp is not above the stamp of the last flush of one of
+//! its
 //!   prefixes.
-//! - store.X2 If an item is newer than the last flush of any prefix, its check is one comparison
+//! - prefixes.X2 If an item is newer than the last flush of any prefix, its check is one comparison
 //!   in the store, with a word that only flushes and sweeps write. If the item is older, its check
 //!   loads a word for each of its delimiters, and takes the lock only if such a word may stand for
 //!   a flush.
-//! - store.X3 A flush is remembered until a sweep that begins [`KEEP`] later has removed the dead
+//! - prefixes.X3 A flush is remembered until a sweep that begins [`KEEP`] later has removed the
+//! dead
 //!   items. (A worker needs less time than that between taking an item's stamp and inserting the
 //!   item.)
 
@@ -70,9 +72,9 @@ impl Prefixes {
         true
     }
 
-    /// Returns true if an item with this key and stamp was flushed (store.X1).
+    /// Returns true if an item with this key and stamp was flushed (prefixes.X1).
     pub(super) fn is_dead(&self, key: &[u8], stamp: u64) -> bool {
-        // store.X2: the caller has compared with the last flush of any prefix.
+        // prefixes.X2: the caller has compared with the last flush of any prefix.
         let mut hash = NOTHING;
         for (at, byte) in key.iter().enumerate() {
             // ORDER: Relaxed; as in `flush`.
@@ -87,7 +89,7 @@ impl Prefixes {
         false
     }
 
-    /// Returns the flushes that can be forgotten after a sweep that begins now (store.X3).
+    /// Returns the flushes that can be forgotten after a sweep that begins now (prefixes.X3).
     pub(super) fn old(&self, now: u64) -> Vec<(Box<[u8]>, u64)> {
         let keep = KEEP.as_nanos() as u64;
         let stamps = self.stamps.read().unwrap_or_else(PoisonError::into_inner);

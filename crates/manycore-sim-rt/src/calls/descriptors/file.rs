@@ -23,8 +23,8 @@ pub(super) enum Kind {
 }
 
 /// Returns what a descriptor is, if a call on it can wait. The kernel gets all other calls at once
-/// (sim_rt.P1). For those this function must not touch the simulation: the runtime itself reads
-/// files.
+/// (calls_descriptors.P1). For those this function must not touch the simulation: the runtime
+/// itself reads files.
 pub(super) fn kind(descriptor: c_int) -> Option<Kind> {
     if OUTPUT.contains(&descriptor) {
         return None;

@@ -5,10 +5,10 @@
 //! again ([`simulation::wait_outside`]). Time-outs are virtual. A call comes to [`call()`] through
 //! a function of libc, or by number.
 //!
-//! Law sim_rt.P1: each such call costs the machine's `syscall`, and the lines of the program's
-//! memory that the kernel copies from or to. What the kernel does inside is not modelled. Calls on
-//! files of the file system, and on standard output and error, go to the kernel at once and cost
-//! nothing. Virtual time must not show how soon another process reads them.
+//! Law calls_descriptors.P1: each such call costs the machine's `syscall`, and the lines of the
+//! program's memory that the kernel copies from or to. What the kernel does inside is not modelled.
+//! Calls on files of the file system, and on standard output and error, go to the kernel at once
+//! and cost nothing. Virtual time must not show how soon another process reads them.
 
 mod children;
 mod file;

@@ -1,5 +1,5 @@
-//! Models of laws clustered.R1 and clustered.R2, and of swap.W1 to swap.W7. What loom can and can't
-//! show, and how a model is itself tested, is in the header of [`crate::percpu::loom_tests`].
+//! Models of laws clustered.R1 and clustered.R2, and of swap.W1 to transfer.W7. What loom can and
+//! can't show, and how a model is itself tested, is in the header of [`crate::percpu::loom_tests`].
 //!
 //! Every implementation has a canary: a loom cell that calls read, that `export` writes in the old
 //! implementation, and that `import` writes in the new one. So the model fails, whatever its

@@ -9,9 +9,11 @@
 //! | SEALED | no call is inside, and none may enter | nothing |
 //! | SEALED, LENDING | the transfer accepts helpers | helpers |
 //!
-//! - swap.W2 One instruction takes the count to zero and sets SEALED. So no call is inside of a
+//! - admission.W2 One instruction takes the count to zero and sets SEALED. So no call is inside of
+//! a
 //!   sealed object, whatever entered or left before.
-//! - swap.W3 LENDING is cleared before the transfer ends. The swapper waits for the helpers that
+//! - admission.W3 LENDING is cleared before the transfer ends. The swapper waits for the helpers
+//! that
 //!   are counted by then.
 
 use crate::sync::{AtomicUsize, Backoff, Ordering, seeded_bug};
@@ -42,20 +44,23 @@ impl Admission {
         self.change(|word| (word & SEALED == 0).then_some(word + ONE)).is_ok()
     }
 
-    /// Counts a call out. The last one seals a drained object (swap.W2).
+    /// Counts a call out. The last one seals a drained object (admission.W2).
     pub(super) fn dismiss(&self) {
         let sealing = |word| if word == DRAINED { DRAINED | SEALED } else { word };
         let left = self.change(|word| Some(sealing(word - ONE)));
-        debug_assert!(left.is_ok_and(|word| word >= ONE), "swap.W2: a call was counted out twice");
+        debug_assert!(
+            left.is_ok_and(|word| word >= ONE),
+            "admission.W2: a call was counted out twice"
+        );
     }
 
     /// Notes that every announced call is over. Seals at once if no call is counted.
     pub(super) fn drained(&self) {
-        // BUG: an implementation is exchanged while admitted calls are inside (swap.W2).
+        // BUG: an implementation is exchanged while admitted calls are inside (admission.W2).
         let seals = |word| word < ONE || seeded_bug!("unsealed-transfer");
         let seal = |word| word | DRAINED | if seals(word) { SEALED } else { 0 };
         let before = self.change(|word| Some(seal(word)));
-        debug_assert!(before.is_ok_and(|word| word & SEALED == 0), "swap.W2: sealed twice");
+        debug_assert!(before.is_ok_and(|word| word & SEALED == 0), "admission.W2: sealed twice");
     }
 
     pub(super) fn is_sealed(&self) -> bool {
@@ -73,7 +78,7 @@ impl Admission {
         let before = self.change(|word| Some(word & !(DRAINED | SEALED)));
         debug_assert!(
             before.is_ok_and(|word| word & LENDING == 0),
-            "swap.W3: unsealed while the transfer accepts helpers"
+            "admission.W3: unsealed while the transfer accepts helpers"
         );
     }
 
@@ -84,7 +89,7 @@ impl Admission {
             before.is_ok_and(
                 |word| word & (SEALED | LENDING) == SEALED || seeded_bug!("unsealed-transfer")
             ),
-            "swap.W3: helpers are let into an object that is not sealed"
+            "admission.W3: helpers are let into an object that is not sealed"
         );
     }
 
@@ -99,16 +104,16 @@ impl Admission {
         let left = self.change(|word| Some(word - ONE));
         debug_assert!(
             left.is_ok_and(|word| word & SEALED != 0),
-            "swap.W3: unsealed under a helper"
+            "admission.W3: unsealed under a helper"
         );
     }
 
-    /// Accepts no more helpers, and waits for those that are counted (swap.W3).
+    /// Accepts no more helpers, and waits for those that are counted (admission.W3).
     pub(super) fn end_lending(&self) {
         let before = self.change(|word| Some(word & !LENDING));
         debug_assert!(
             before.is_ok_and(|word| word & LENDING != 0),
-            "swap.W3: a transfer ends that accepted no helpers"
+            "admission.W3: a transfer ends that accepted no helpers"
         );
         let mut backoff = Backoff::new();
         // ORDER: Acquire; pairs with Release in `leave`: what the helpers moved.

@@ -137,12 +137,13 @@ impl<F: Family + ?Sized> Swappable<F> {
         let how = Announcement::Counted(Counted { door: &self.rest.door, _depth: calls::deeper() });
         // ORDER: Acquire; as in `enter_announced`. The count, too, was read with Acquire.
         let gate = self.gate.load(Ordering::Acquire);
-        // SAFETY: swap.W2 - not sealed before this call is counted out, so no swapper exchanges it.
+        // SAFETY: admission.W2 - not sealed before this call is counted out, so no swapper
+        // exchanges it.
         let top: &F = unsafe { &(*top_of(gate)).0 };
         // BUG: a call that is admitted to a closed object does not apply the updates that wait
-        // (swap.W5).
+        // (swap_log.W5).
         if is_closed(gate) && !seeded_bug!("skipped-log") {
-            self.rest.log.catch_up(top); // swap.W5
+            self.rest.log.catch_up(top); // swap_log.W5
         }
         Inside { top, _how: how }
     }
@@ -203,7 +204,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         assert_may_call();
         let mut backoff = Backoff::new();
         loop {
-            // ORDER: Relaxed; the gate opens under the lock under which this looks (swap.W4).
+            // ORDER: Relaxed; the gate opens under the lock under which this looks (swap_log.W4).
             let is_closed = || is_closed(self.gate.load(Ordering::Relaxed));
             update = match self.rest.log.push(is_closed, update) {
                 Queued::Yes => return,

@@ -1,12 +1,14 @@
 //! Updates that came while the object was closed, in the order of their arrival.
 //!
 //! Owns: the queue, and the turn: a mutex. Its holder applies the queue. Laws:
-//! - swap.W4 The object opens under the queue's lock, with the queue empty. An update is queued
+//! - swap_log.W4 The object opens under the queue's lock, with the queue empty. An update is queued
 //!   under that lock, after a look that found the object closed. So every update is applied before
 //!   the object opens, or runs when it is open.
-//! - swap.W5 A thread that takes updates out applies them before it releases the turn. So a thread
+//! - swap_log.W5 A thread that takes updates out applies them before it releases the turn. So a
+//! thread
 //!   that has had the turn knows that everything queued before is applied.
-//! - swap.W6 An update calls no exchangeable object ([`leaf`]). So the turn is released in the end,
+//! - swap_log.W6 An update calls no exchangeable object ([`leaf`]). So the turn is released in the
+//! end,
 //!   whatever other threads wait for.
 
 use crate::config::SWAP_LOG_MAX;
@@ -23,7 +25,7 @@ pub(super) type Update<F> = Box<dyn FnOnce(&F) + Send>;
 pub(super) struct Replayed {
     pub(super) updates: usize,
     /// Payloads of their panics. They are dropped when calls go on, because dropping is user code
-    /// (swap.W8).
+    /// (swap_protocol.W8).
     pub(super) panics: Vec<Panic>,
 }
 
@@ -75,8 +77,8 @@ impl<F: ?Sized> Log<F> {
         drop(self.apply(to, || ()));
     }
 
-    /// Applies everything, and calls `open` when nothing is left (swap.W4). Returns the outcome of
-    /// the updates since the last such call.
+    /// Applies everything, and calls `open` when nothing is left (swap_log.W4). Returns the outcome
+    /// of the updates since the last such call.
     pub(super) fn apply_and_open(&self, to: &F, open: impl FnOnce()) -> Replayed {
         let queue = &mut *self.apply(to, open);
         std::mem::take(&mut queue.replayed)

@@ -1,4 +1,4 @@
-//! Exchanging an implementation while it is in use. Law cluster.H2, as laws swap.W1 to swap.W7.
+//! Exchanging an implementation while it is in use. Law cluster.H2, as laws swap.W1 to transfer.W7.
 //!
 //! Owns: [`Swappable`] (`call`, `update`), and the rules of entry. `protocol` has the swapper's
 //! side, `admission` the count of the calls that are admitted late, `log` the updates that need not
@@ -17,8 +17,8 @@
 //!   gate closed, or the swapper waits for it. A thread's stack serves all objects, so an object
 //!   costs no memory for each thread.
 //!
-//! The other laws are in their files: swap.W2 and swap.W3 in `admission`, swap.W4 to swap.W6 in
-//! `log`, swap.W7 in `transfer`, swap.W8 in `protocol`.
+//! The other laws are in their files: admission.W2 and admission.W3 in `admission`, swap_log.W4 to
+//! swap_log.W6 in `log`, transfer.W7 in `transfer`, swap_protocol.W8 in `protocol`.
 //!
 //! A call that finds the gate closed waits, unless its thread is inside of a call already, of this
 //! object or any other. Then the call is counted and admitted, until the count seals at zero. So

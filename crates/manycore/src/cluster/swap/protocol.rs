@@ -2,7 +2,8 @@
 //!
 //! Owns: what a claim protects. The thread that has set `claimed` is the swapper: only it changes
 //! the gate and touches `held`, until it clears `claimed`.
-//! - swap.W8 While an object is closed, no user value is dropped. What an exchange leaves to be
+//! - swap_protocol.W8 While an object is closed, no user value is dropped. What an exchange leaves
+//! to be
 //!   dropped ([`Left`]) is dropped when calls go on and the claim is released. However the swapper
 //!   leaves, the object opens ([`Closed`]).
 
@@ -88,7 +89,7 @@ impl<F: Family + ?Sized> Held<F> {
     }
 }
 
-/// User values that an exchange has replaced, to be dropped later (swap.W8).
+/// User values that an exchange has replaced, to be dropped later (swap_protocol.W8).
 struct Left<F: ?Sized> {
     tops: Vec<Arc<F>>,
     layer: Option<(Layer, Wrap<F>)>,
@@ -294,8 +295,8 @@ impl<F: Family + ?Sized> Swappable<F> {
         Closed { object: self, before: top_of(top) }
     }
 
-    /// Waits until no call is inside, and then admits none (swap.W1, swap.W2). Returns false if it
-    /// took too long, and the object is not sealed.
+    /// Waits until no call is inside, and then admits none (swap.W1, admission.W2). Returns false
+    /// if it took too long, and the object is not sealed.
     fn drain(&self, patience: Patience) -> bool {
         let in_time = |_: &Backoff| if is_over(patience) { Err(()) } else { Ok(()) };
         if gate::wait_while(|| calls::is_anybody_inside(self.number()), in_time).is_err() {
@@ -318,7 +319,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         let to: &F = unsafe { &(*top_of(top)).0 };
         // ORDER: Release; pairs with Acquire in `call`: the implementation and all that was moved.
         let open = || self.gate.store(top, Ordering::Release);
-        // BUG: the object opens without a last look at the updates that wait (swap.W4).
+        // BUG: the object opens without a last look at the updates that wait (swap_log.W4).
         let replayed = if seeded_bug!("hasty-opening") {
             self.rest.log.catch_up(to);
             open();

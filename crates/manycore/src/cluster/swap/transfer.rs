@@ -1,7 +1,7 @@
 //! Moving pieces from the old implementation to the new, with the help of waiting threads.
 //!
-//! Owns: the job and its pieces. Law swap.W7: the job lives from before LENDING is set until after
-//! the last helper is counted out (swap.W3), and one thread moves each piece.
+//! Owns: the job and its pieces. Law transfer.W7: the job lives from before LENDING is set until
+//! after the last helper is counted out (admission.W3), and one thread moves each piece.
 
 use super::admission::Admission;
 use super::family::Family;
@@ -18,14 +18,14 @@ struct Job<F: ?Sized> {
 
 /// The transfer of one object's swaps.
 pub(super) struct Transfer<F: ?Sized> {
-    /// Written by the swapper while there are no helpers; read by helpers (swap.W7).
+    /// Written by the swapper while there are no helpers; read by helpers (transfer.W7).
     job: UnsafeCell<Option<Job<F>>>,
     /// The next piece that no thread moves yet.
     next: AtomicUsize,
     panics: Mutex<Vec<Panic>>,
 }
 
-// SAFETY: swap.W7 - the job is shared only while no thread writes it, and `F: Send + Sync`.
+// SAFETY: transfer.W7 - the job is shared only while no thread writes it, and `F: Send + Sync`.
 unsafe impl<F: ?Sized + Send + Sync> Sync for Transfer<F> {}
 // SAFETY: owned data.
 unsafe impl<F: ?Sized + Send + Sync> Send for Transfer<F> {}
@@ -48,12 +48,12 @@ impl<F: Family + ?Sized> Transfer<F> {
         }
         // ORDER: Relaxed; published by `lend`.
         self.next.store(0, Ordering::Relaxed);
-        // SAFETY: swap.W7 - no helper is counted yet.
+        // SAFETY: transfer.W7 - no helper is counted yet.
         self.job.with_mut(|job| unsafe { *job = Some(Job { old, new, parts }) });
         door.lend();
         self.work();
         door.end_lending();
-        // SAFETY: swap.W7 - no helper is counted any more.
+        // SAFETY: transfer.W7 - no helper is counted any more.
         let done = self.job.with_mut(|job| unsafe { (*job).take() });
         drop(done);
         let panics = std::mem::take(&mut *self.panics());
@@ -79,7 +79,7 @@ impl<F: Family + ?Sized> Transfer<F> {
     fn work(&self) -> bool {
         self.job.with(|job| {
             let mut has_moved = false;
-            // SAFETY: swap.W7 - written before `lend`, and not again before `end_lending`.
+            // SAFETY: transfer.W7 - written before `lend`, and not again before `end_lending`.
             let Some(job) = (unsafe { (*job).as_ref() }) else { return has_moved };
             // ORDER: Relaxed; all that matters is that no other thread gets the number.
             let next = || self.next.fetch_add(1, Ordering::Relaxed);

@@ -12,22 +12,22 @@
 //! ```
 //!
 //! Laws:
-//! - counter.N1 The total of counter i is `values[i] + base[i] +` the sum of `rows[..][i]`. The
+//! - cells.N1 The total of counter i is `values[i] + base[i] +` the sum of `rows[..][i]`. The
 //!   last two exist only while hot. A row is never folded while its writer may be updating it
 //!   (oplog.D4).
-//! - counter.N2 Only its slot's owner writes a row, with plain stores, between announcing the cells
+//! - cells.N2 Only its slot's owner writes a row, with plain stores, between announcing the cells
 //!   and withdrawing the announcement. After the announcement the owner has checked that the
 //!   counters still have these cells, and has found its row in them. An owner makes a row only if
 //!   it has also found the cells open after the announcement.
-//! - counter.N3 Cells are a hot state as [`promotion`] defines it: they are folded and freed as
+//! - cells.N3 Cells are a hot state as [`promotion`] defines it: they are folded and freed as
 //!   promotion.H2 and promotion.H4 require. A reader enters them as an updater does.
-//! - counter.N4 While cells are being folded (CLOSING or FOLDING), readers wait: no reader sees a
+//! - cells.N4 While cells are being folded (CLOSING or FOLDING), readers wait: no reader sees a
 //!   total that lacks what is being folded. A reader waits without announcing the cells, or
 //!   announced as a waiter (promotion.H3).
-//! - counter.N7 An eviction waits twice. It sets FOLDING, and waits: then no thread inside makes a
+//! - cells.N7 An eviction waits twice. It sets FOLDING, and waits: then no thread inside makes a
 //!   row or adds rows up. It takes the rows out of the cells, and waits: then no thread inside has
 //!   found its row. So an add looks only for its row, and not at the gate.
-//! - counter.N5 To set a counter, a thread replaces its value by one compare-exchange. It expects
+//! - cells.N5 To set a counter, a thread replaces its value by one compare-exchange. It expects
 //!   the value with which it added up the total, and stores the value that makes the total the new
 //!   one. So of two threads that set it, each returns what the other left. No add is lost: an add
 //!   that was not in the total yet stays in its row.
@@ -135,7 +135,7 @@ impl Cells {
     fn more(&self) -> Option<&MoreRows> {
         // ORDER: Acquire; pairs with the exchange in `make_more`: the table's contents before its
         // address.
-        // SAFETY: counter.N3 keeps the table and its rows while the cells are announced.
+        // SAFETY: cells.N3 keeps the table and its rows while the cells are announced.
         unsafe { self.more.load(Ordering::Acquire).as_ref() }
     }
 
@@ -154,13 +154,13 @@ impl Cells {
                 other
             }
         };
-        // SAFETY: counter.N3 keeps the table and its rows while the calling thread announces the
+        // SAFETY: cells.N3 keeps the table and its rows while the calling thread announces the
         // cells.
         unsafe { &*more }
     }
 
     /// Returns true if the cells are not being folded, nor were. Asked after the announcement
-    /// (counter.N2).
+    /// (cells.N2).
     #[inline(always)]
     fn is_open(&self) -> bool {
         // ORDER: Acquire; pairs with Release in `finish_eviction`.
@@ -168,7 +168,7 @@ impl Cells {
     }
 
     /// Returns true if an evictor is adding up the rows. A reader asks after the announcement
-    /// (counter.N3, counter.N4).
+    /// (cells.N3, cells.N4).
     #[inline(always)]
     fn is_folding(&self) -> bool {
         // ORDER: Acquire; pairs with Release in `finish_eviction`: the base before EVICTED.
@@ -181,11 +181,11 @@ impl Cells {
     /// It is the row of the calling thread's slot in these cells, which that announces.
     #[inline(always)]
     unsafe fn add(&self, row: *mut Line, index: usize, n: u64) {
-        debug_assert!(index < self.len, "counter.N1: the group has no counter {index}");
-        // SAFETY: a row has words for all counters, and `index < len`; counter.N3 keeps it while it
+        debug_assert!(index < self.len, "cells.N1: the group has no counter {index}");
+        // SAFETY: a row has words for all counters, and `index < len`; cells.N3 keeps it while it
         // is announced (# Safety).
         let word = unsafe { word_of(row, index) };
-        // ORDER: Relaxed (both); single writer (counter.N2).
+        // ORDER: Relaxed (both); single writer (cells.N2).
         word.store(word.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
@@ -197,7 +197,7 @@ impl Cells {
     unsafe fn add_straight(&self, slot: BiasedSlot, index: usize, n: u64) -> bool {
         let Some(place) = self.row_ptr(slot.index()) else { return false };
         // ORDER: Relaxed, as in `row`. After the announcement: an evictor that has taken the row
-        // out, or the table that it is in, sees that, or this sees no row (counter.N7, percpu.B1).
+        // out, or the table that it is in, sees that, or this sees no row (cells.N7, barrier.B1).
         let row = place.0.load(Ordering::Relaxed);
         if row.is_null() {
             return false;
@@ -234,13 +234,13 @@ impl Cells {
         row
     }
 
-    /// Returns the hot part of a counter's total (counter.N1).
+    /// Returns the hot part of a counter's total (cells.N1).
     #[inline]
     fn part(&self, index: usize) -> u64 {
         // ORDER: Relaxed; the caller's gate check ordered the base, and a row's word is read for
         // what it is at some moment during the call.
         let base = self.base[index].load(Ordering::Relaxed);
-        // SAFETY: the caller has announced or owns the cells (counter.N3).
+        // SAFETY: the caller has announced or owns the cells (cells.N3).
         let add = |sum: u64, row| unsafe { add_counted(sum, row, index) };
         let part = self.first.iter().fold(base, add);
         match self.more() {
@@ -252,7 +252,7 @@ impl Cells {
     /// Same, with the rows of the other slots.
     #[inline(never)]
     fn part_with(part: u64, more: &MoreRows, index: usize) -> u64 {
-        // SAFETY: the caller of `part`, which has found them, keeps them (counter.N3).
+        // SAFETY: the caller of `part`, which has found them, keeps them (cells.N3).
         more.iter().fold(part, |sum, (_, row)| unsafe { add_counted(sum, row, index) })
     }
 
@@ -260,7 +260,7 @@ impl Cells {
         self.membership.leave(table::shared(), ptr::from_ref(self));
     }
 
-    /// Takes all rows out of the cells (counter.N7).
+    /// Takes all rows out of the cells (cells.N7).
     fn take_rows(&self) -> TakenRows {
         // ORDER: Acquire (both); pairs with the exchange in `make_more`, and with Release in
         // `make_row`.
@@ -297,7 +297,7 @@ unsafe fn add_counted(sum: u64, place: &RowPtr, index: usize) -> u64 {
 }
 
 /// Rows that were taken out of their cells. Dropping this frees them, once no thread is inside that
-/// has found one of them (counter.N7).
+/// has found one of them (cells.N7).
 struct TakenRows {
     first: [*mut Line; FIRST],
     more: *mut MoreRows,
@@ -330,7 +330,7 @@ impl Drop for TakenRows {
         for row in self.iter() {
             let row = ptr::slice_from_raw_parts_mut(row, self.lines);
             // SAFETY: made by `Box::into_raw` of so many lines, in no cells any more, and found
-            // there by no thread that is still inside (counter.N7, counter.N3).
+            // there by no thread that is still inside (cells.N7, cells.N3).
             drop(unsafe { Box::from_raw(row) });
         }
         if !self.more.is_null() {
@@ -345,7 +345,7 @@ impl Drop for Cells {
         // ORDER: Relaxed; `&mut self` proves that no other thread is left.
         debug_assert!(
             self.gate.load(Ordering::Relaxed) != FOLDING || sync::panicking(),
-            "counter.N3: cells are freed during an eviction"
+            "cells.N3: cells are freed during an eviction"
         );
         drop(self.take_rows());
     }
@@ -368,12 +368,12 @@ impl Evictable for Cells {
         // SAFETY: the claim keeps the cells alive until it ends below (promotion.H5).
         let cells = unsafe { &*this };
         // ORDER: Relaxed, Release; the barrier comes before the loads of the records.
-        debug_assert_eq!(cells.gate.load(Ordering::Relaxed), OPEN, "counter.N3: evicted twice");
+        debug_assert_eq!(cells.gate.load(Ordering::Relaxed), OPEN, "cells.N3: evicted twice");
         cells.gate.store(FOLDING, Ordering::Release);
         promotion::wait_for_updaters(this, cells.biased);
         let rows = cells.take_rows();
         // BUG: rows are added up while a thread that has found its row may be adding to it
-        // (counter.N7).
+        // (cells.N7).
         if !seeded_bug!("unwaited-rows") {
             promotion::wait_for_updaters(this, cells.biased);
         }
@@ -417,12 +417,12 @@ impl<W: Words + ?Sized> Group<'_, W> {
         if RECENT.with(|recent| recent.take_read(self.values.key(index))) {
             // The thread has found the group cold, and another thread may have changed its word
             // since. A look at `hot`, which is in the same line, would fetch that line twice.
-            // ORDER: Relaxed; the value is always part of the total (counter.N1).
+            // ORDER: Relaxed; the value is always part of the total (cells.N1).
             self.values.get_or_make(index).fetch_add(n, Ordering::Relaxed);
             return;
         }
         let seen = self.hot.load();
-        // Closing cells are as good as none: the value is always part of the total (counter.N1).
+        // Closing cells are as good as none: the value is always part of the total (cells.N1).
         if !seen.is_open_if_not_zero() {
             self.add_cold(index, n);
         } else if !self.add_straight(seen, index, n) {
@@ -443,10 +443,10 @@ impl<W: Words + ?Sized> Group<'_, W> {
     /// Enters the cells of `seen`, which is open, as an updater.
     #[inline(always)]
     fn enter_straight(self, slot: BiasedSlot, seen: Word) -> Option<promotion::Inside<Cells>> {
-        // If a slot is biased, all cells are (percpu.B1), so the word has no other bits.
+        // If a slot is biased, all cells are (barrier.B1), so the word has no other bits.
         let cells: *mut Cells = seen.state_of_plain_biased();
         let is_current = || self.hot.load() == seen;
-        // SAFETY: counter.N3 - `seen` is this group's word, and led to these cells, which are freed
+        // SAFETY: cells.N3 - `seen` is this group's word, and led to these cells, which are freed
         // only as promotion.H4 allows.
         unsafe { promotion::enter_straight(slot, cells, seen.raw(), is_current) }
     }
@@ -492,14 +492,14 @@ impl<W: Words + ?Sized> Group<'_, W> {
         if hot.is_biased() {
             percpu::note_biased(slot);
         }
-        // SAFETY: counter.N3 - this is the group's word, and its cells are freed only as
+        // SAFETY: cells.N3 - this is the group's word, and its cells are freed only as
         // promotion.H4 allows.
         unsafe { promotion::enter_by(slot, self.hot.raw(), hot) }
     }
 
     /// Reads the cells, if there are any, without entering them as an updater.
     fn look_on<R>(self, look: impl FnOnce(&Cells) -> R) -> Option<R> {
-        // SAFETY: counter.N3 - this is the group's word, and its cells are freed only as
+        // SAFETY: cells.N3 - this is the group's word, and its cells are freed only as
         // promotion.H4 allows.
         unsafe { promotion::look_on::<Cells, R>(self.hot.raw(), |cells, _| look(cells)) }
     }
@@ -511,7 +511,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
     fn add_slow(values: &W, hot: &GroupWord, index: usize, n: u64) {
         let (group, hot) = (Group { values, hot }, hot.load());
         if !hot.is_open() {
-            // ORDER: Relaxed; counter.N1 - the value is always part of the total.
+            // ORDER: Relaxed; cells.N1 - the value is always part of the total.
             values.get_or_make(index).fetch_add(n, Ordering::Relaxed);
             return;
         }
@@ -521,7 +521,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
         }
     }
 
-    /// Returns the total of a counter (counter.N1).
+    /// Returns the total of a counter (cells.N1).
     #[inline]
     pub(super) fn sum(self, index: usize) -> u64 {
         if self.is_read_cold(index) {
@@ -532,7 +532,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
     }
 
     /// Returns true if the group is cold for a read that begins here. Its values, loaded after
-    /// this, are the totals then. The rows are folded before the group is cold again (counter.N4).
+    /// this, are the totals then. The rows are folded before the group is cold again (cells.N4).
     #[inline(always)]
     pub(super) fn is_read_cold(self, index: usize) -> bool {
         let is_cold = !self.hot.load().is_hot();
@@ -570,22 +570,22 @@ impl<W: Words + ?Sized> Group<'_, W> {
         group.with_part(index, |part| group.value(index).wrapping_add(part))
     }
 
-    /// Sets the total of a counter (counter.N5) and returns the old one.
+    /// Sets the total of a counter (cells.N5) and returns the old one.
     pub(super) fn replace(self, index: usize, total: u64) -> u64 {
         let is_absent = || self.values.get(index).is_none();
         // The word was zero before and after the part was read, as if it were exchanged with zero
-        // (counter.N5, counter.N6).
+        // (cells.N5, words.N6).
         if total == 0 && is_absent() && self.with_part(index, |part| part == 0 && is_absent()) {
             return 0;
         }
         let value = self.values.get_or_make(index);
         loop {
             // ORDER: Acquire; pairs with Release of the exchange: a thread that sees what another
-            // one has set while hot sees that the group was hot, and adds the rows up (counter.N5).
+            // one has set while hot sees that the group was hot, and adds the rows up (cells.N5).
             let seen = value.load(Ordering::Acquire);
             let found = self.with_part(index, |part| {
                 let new = total.wrapping_sub(part);
-                // BUG: a counter is set whatever others have added to its value (counter.N5).
+                // BUG: a counter is set whatever others have added to its value (cells.N5).
                 if seeded_bug!("set-unseen") {
                     value.store(new, Ordering::Relaxed);
                     return Some(seen.wrapping_add(part));
@@ -622,7 +622,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
         }
     }
 
-    /// Waits while an evictor folds the rows (counter.N4).
+    /// Waits while an evictor folds the rows (cells.N4).
     #[cold]
     fn wait_for_folding(self, backoff: &mut Backoff) {
         self.look_on(|cells| {
@@ -641,7 +641,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
         sums
     }
 
-    /// Returns every count and sets each to zero (counter.N5).
+    /// Returns every count and sets each to zero (cells.N5).
     pub(super) fn take(self) -> Vec<i64> {
         let all = 0..self.values.len();
         let taken: Vec<i64> = all.map(|index| self.replace(index, 0) as i64).collect();
@@ -745,7 +745,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
         });
         let Some(hot) = closed.flatten() else { return };
         let raw: *mut Cells = hot.state();
-        debug_assert!(!raw.is_null(), "counter.N3: {hot:?} leads to no cells");
+        debug_assert!(!raw.is_null(), "cells.N3: {hot:?} leads to no cells");
         // SAFETY: `close` made this thread the one that frees the cells.
         let cells = unsafe { &*raw };
         cells.leave_table();
@@ -759,7 +759,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
         }
         self.hot.make_cold(hot);
         promotion::wait_until_left(raw, hot.is_biased());
-        // SAFETY: counter.N3 - out of the table, out of the group, announced by no record.
+        // SAFETY: cells.N3 - out of the table, out of the group, announced by no record.
         drop(unsafe { Box::from_raw(raw) });
         profile::happened(EventKind::Demoted, "Counter", self.values, 0);
     }
@@ -769,7 +769,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
 pub(super) fn release_of(hot: &GroupWord) {
     let hot = hot.hint(); // the caller has exclusive access to the counters
     if hot.is_hot() {
-        debug_assert!(hot.is_open(), "counter.N3: a demotion ends before the borrow it runs under");
+        debug_assert!(hot.is_open(), "cells.N3: a demotion ends before the borrow it runs under");
         // SAFETY: the owner is being dropped, so no thread can reach the cells through it.
         unsafe { release(hot.state()) };
     }

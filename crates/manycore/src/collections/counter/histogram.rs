@@ -139,7 +139,7 @@ impl Histogram {
         }
         let parts = self.values.leaves().map(|(number, leaf)| Part {
             number,
-            // ORDER: Relaxed; the group is cold for this read (counter.N4).
+            // ORDER: Relaxed; the group is cold for this read (cells.N4).
             counts: std::array::from_fn(|at| leaf[at].load(Ordering::Relaxed)),
         });
         HistogramSnapshot { parts: parts.filter(Part::has_counted).collect() }

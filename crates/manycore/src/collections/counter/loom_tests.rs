@@ -1,4 +1,4 @@
-//! Models of laws counter.N1 to counter.N5. What loom can and can't show is in the header of
+//! Models of laws cells.N1 to cells.N5. What loom can and can't show is in the header of
 //! [`crate::percpu::loom_tests`]. Counts are atomics, so there are no canaries: these models look
 //! for counts that are missing or counted twice.
 
@@ -72,7 +72,7 @@ fn loom_counter_demoted_under_straight_adds_loses_none() {
     });
 }
 
-/// A reader never sees a total without the part that is being folded (counter.N4).
+/// A reader never sees a total without the part that is being folded (cells.N4).
 #[test]
 fn loom_counter_demoted_under_sum_hides_nothing() {
     model(3, || {
@@ -116,7 +116,7 @@ fn loom_counter_evicted_under_adds_and_sum_loses_none() {
     });
 }
 
-/// Same, where the adding thread looks only for its row (counter.N7).
+/// Same, where the adding thread looks only for its row (cells.N7).
 #[test]
 fn loom_counter_evicted_under_straight_adds_loses_none() {
     large_model(3, || {
@@ -168,7 +168,7 @@ fn loom_counter_dropped_under_eviction_is_freed_once() {
     });
 }
 
-/// Every add is taken once or still counted (counter.N5), in the counter's form at that time.
+/// Every add is taken once or still counted (cells.N5), in the counter's form at that time.
 fn takes_lose_nothing(counter: &Arc<Counter>, count: i64, change: fn(&Counter)) {
     let adder = spawn(counter, Counter::inc);
     let taker = {

@@ -53,13 +53,13 @@ impl GroupWord {
 
     /// Makes a cold group lead to the cells of `hot`. Returns false if the group has cells already.
     pub(super) fn publish(&self, hot: Word) -> bool {
-        debug_assert!(hot.is_open(), "counter.N3: {hot:?} is published");
+        debug_assert!(hot.is_open(), "cells.N3: {hot:?} is published");
         // ORDER: AcqRel; Release publishes the cells.
         self.0.compare_exchange(0, hot.raw(), Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Closes the group to updaters. Returns true to exactly one thread, which folds the cells
-    /// (counter.N4).
+    /// (cells.N4).
     pub(super) fn close(&self, open: Word) -> bool {
         let closing = open.closing().raw();
         // ORDER: AcqRel; the winner folds alone.
@@ -70,7 +70,7 @@ impl GroupWord {
     pub(super) fn make_cold(&self, open: Word) {
         debug_assert!(
             SMALL || self.hint() == open.closing(),
-            "counter.N4: {:?} becomes cold",
+            "cells.N4: {:?} becomes cold",
             self.hint()
         );
         // ORDER: Release; pairs with Acquire in `load`: the values before the zero.

@@ -2,7 +2,7 @@
 //! first counts in it.
 //!
 //! Laws:
-//! - counter.N6 A word that is not there is zero. A part of [`LazyWords`] is made once, at its
+//! - words.N6 A word that is not there is zero. A part of [`LazyWords`] is made once, at its
 //!   place, and freed with the whole. So a word never moves.
 
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use std::ptr;
 pub(super) trait Words {
     fn len(&self) -> usize;
 
-    /// Returns the word, if it is there (counter.N6).
+    /// Returns the word, if it is there (words.N6).
     fn get(&self, index: usize) -> Option<&AtomicU64>;
 
     fn get_or_make(&self, index: usize) -> &AtomicU64;
@@ -122,11 +122,11 @@ impl<const NODES: usize> Drop for LazyWords<NODES> {
             if node.is_null() {
                 continue;
             }
-            // SAFETY: from `Box::into_raw` in `look_or_make`, whose place kept it (counter.N6).
+            // SAFETY: from `Box::into_raw` in `look_or_make`, whose place kept it (words.N6).
             let node = unsafe { Box::from_raw(node) };
             let leaves = node.iter().map(|leaf| leaf.load(Ordering::Relaxed));
             for leaf in leaves.filter(|leaf| !leaf.is_null()) {
-                // SAFETY: from `Box::into_raw` in `look_or_make`, whose place kept it (counter.N6).
+                // SAFETY: from `Box::into_raw` in `look_or_make`, whose place kept it (words.N6).
                 drop(unsafe { Box::from_raw(leaf) });
             }
         }
@@ -137,7 +137,7 @@ impl<const NODES: usize> Drop for LazyWords<NODES> {
 #[inline(always)]
 fn look<T>(place: &AtomicPtr<T>) -> Option<&T> {
     // ORDER: Acquire; pairs with the exchange in `look_or_make`: contents before address.
-    // SAFETY: counter.N6 - what is found at a place stays as long as the place is borrowed.
+    // SAFETY: words.N6 - what is found at a place stays as long as the place is borrowed.
     unsafe { place.load(Ordering::Acquire).as_ref() }
 }
 
@@ -154,6 +154,6 @@ fn look_or_make<T>(place: &AtomicPtr<T>, make: impl FnOnce() -> T) -> &T {
         // SAFETY: made above and shared with no other thread.
         drop(unsafe { Box::from_raw(made) });
     }
-    // SAFETY: counter.N6 - what is found at a place stays as long as the place is borrowed.
+    // SAFETY: words.N6 - what is found at a place stays as long as the place is borrowed.
     unsafe { &*there }
 }

@@ -185,7 +185,7 @@ impl<E: Send + 'static> Full<E> {
         if !self.inbox.has_hot_state() && self.signals().note_cold() {
             barrier::fence_full(); // pairs with the sender's look at `LOGGED`
             if self.inbox.has_hot_state() {
-                self.signals().note_logged(); // promoted in this thread's hands (oplog.W2)
+                self.signals().note_logged(); // promoted in this thread's hands (object.W2)
             }
         }
         let taken = first.len() + events.len() + front.pending.len();

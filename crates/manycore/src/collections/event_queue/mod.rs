@@ -35,7 +35,7 @@
 //!
 //!   There may be a sole sender again after the queue was cold. The receiver that holds the cold
 //!   object forgets the senders, once it has merged. A thread that waits for the object may promote
-//!   it in the receiver's hands (oplog.W2) and log an event at that moment. That thread sets
+//!   it in the receiver's hands (object.W2) and log an event at that moment. That thread sets
 //!   `LOGGED` first. Then either the receiver sees `LOGGED` and forgets nobody, or the thread finds
 //!   that there are many.
 //! - **event_queue.Q3** Closing. A sender looks at the flag inside `push` or `apply`, where merges

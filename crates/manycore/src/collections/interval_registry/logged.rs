@@ -1,10 +1,10 @@
 //! The form with logs: items are counted references, in logs that cancel.
 //!
 //! Owns: [`Logged`].
-//! - **interval_registry.I3** Each user of an interval, the log or the tree, has a reference to its
+//! - **logged.I3** Each user of an interval, the log or the tree, has a reference to its
 //!   item, and so has the handle. `Leave` has only the address. So an address is in use for as long
 //!   as a log or the tree knows it.
-//! - **interval_registry.I4** The handle gives its reference up after `Leave` is logged, outside of
+//! - **logged.I4** The handle gives its reference up after `Leave` is logged, outside of
 //!   every lock. The handle or the merge gives up the last reference, by one atomic decision, and
 //!   drops the item. A merge does not drop it itself, but puts it into the deferred drops.
 
@@ -46,9 +46,9 @@ impl<K: Ord + Clone, V> Op<Intervals<K, V>> for Change<K, V> {
             }
             Self::Leave { id, start } => {
                 let item = intervals.tree.remove(start.as_ref(), id);
-                // interval_registry.T4
-                let item = item.expect("interval_registry.I3: the tree has what was added");
-                // interval_registry.I4. (While the object is cold, the handle is there still.)
+                // interval_registry_tree.T4
+                let item = item.expect("logged.I3: the tree has what was added");
+                // logged.I4. (While the object is cold, the handle is there still.)
                 if let Some(item) = Arc::into_inner(item) {
                     intervals.deferred_drops.lock().push(item);
                     intervals.deferred_drops.note(true);

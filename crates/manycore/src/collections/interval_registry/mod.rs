@@ -13,8 +13,8 @@
 //!   reading thread. Values are dropped outside of it. A panic of a walk's closure continues after
 //!   the lock is released, and so does the first panic that merges have caught.
 //! - **interval_registry.I5** A tree with marks owns the items that leaked handles have left in it.
-//!   A change of the tree never panics (interval_registry.T4), so the tree has exactly what it was
-//!   told of.
+//!   A change of the tree never panics (interval_registry_tree.T4), so the tree has exactly what it
+//!   was told of.
 
 mod logged;
 mod tree;

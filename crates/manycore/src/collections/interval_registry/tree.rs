@@ -5,18 +5,23 @@
 //! from core to core line by line, so few lines matter more than few comparisons.
 //!
 //! Laws:
-//! - interval_registry.T1 The children of a branch have, in order, the keys below the first bound,
+//! - interval_registry_tree.T1 The children of a branch have, in order, the keys below the first
+//! bound,
 //!   from there to the next bound, and so on. A bound need not be the key of an interval that is
 //!   still there.
-//! - interval_registry.T2 A child's reach is the largest end of its intervals, or more. No child is
+//! - interval_registry_tree.T2 A child's reach is the largest end of its intervals, or more. No
+//! child is
 //!   empty.
-//! - interval_registry.T3 Two neighbours together have more than half of what one child can hold.
+//! - interval_registry_tree.T3 Two neighbours together have more than half of what one child can
+//! hold.
 //!   So the depth is logarithmic whatever the order of insertions and removals.
-//! - interval_registry.T4 The key's `Ord`, `Clone` and `Drop` may panic, or contradict themselves,
+//! - interval_registry_tree.T4 The key's `Ord`, `Clone` and `Drop` may panic, or contradict
+//! themselves,
 //!   and no interval is lost. Calls of user code come before the changes of a node. Intervals that
 //!   a panic kept out of the tree go to `strays`. An interval that is not where its start says is
-//!   found by its id. A panic is kept for a reader. (interval_registry.T1 to interval_registry.T3
-//!   hold for keys with a consistent order. With other keys, queries find what the order leads to.)
+//!   found by its id. A panic is kept for a reader. (interval_registry_tree.T1 to
+//!   interval_registry_tree.T3 hold for keys with a consistent order. With other keys, queries find
+//!   what the order leads to.)
 //!
 //! Source: R. Bayer, E. McCreight, *Organization and maintenance of large ordered indices*, 1972;
 //! the largest ends after Cormen and others, *Introduction to Algorithms*, section 14.3.
@@ -49,9 +54,9 @@ enum Below<K, P> {
 }
 
 struct Branch<K, P> {
-    /// Bounds between the children (interval_registry.T1): one fewer than there are children.
+    /// Bounds between the children (interval_registry_tree.T1): one fewer than there are children.
     bounds: Vec<(K, usize)>,
-    /// Reaches of the children (interval_registry.T2).
+    /// Reaches of the children (interval_registry_tree.T2).
     reaches: Vec<K>,
     below: Below<K, P>,
 }
@@ -61,14 +66,14 @@ pub(super) trait Ranged<K> {
     fn range(&self) -> &Range<K>;
 }
 
-/// The first panic of user code, kept for a reader (interval_registry.T4).
+/// The first panic of user code, kept for a reader (interval_registry_tree.T4).
 pub(super) type Panics = Arc<DeferredDrops<Box<dyn Any + Send>>>;
 
 /// See the module header. `P` is the payload of an interval.
 pub(super) struct Tree<K, P> {
     root: Branch<K, P>,
     /// Intervals, by id, that were not put into the tree because user code panicked
-    /// (interval_registry.T4).
+    /// (interval_registry_tree.T4).
     strays: Vec<(usize, P)>,
     len: usize,
     panics: Panics,
@@ -88,7 +93,7 @@ impl<K: Ord + Clone, P> Interval<K, P> {
 
 /// Returns the largest of the ends.
 fn largest<'a, K: Ord + Clone + 'a>(mut ends: impl Iterator<Item = &'a K>) -> K {
-    let first = ends.next().expect("interval_registry.T2: no child is empty");
+    let first = ends.next().expect("interval_registry_tree.T2: no child is empty");
     ends.fold(first, |most, end| if end > most { end } else { most }).clone()
 }
 
@@ -203,7 +208,7 @@ impl<K, P> Branch<K, P> {
         }
     }
 
-    /// Takes out the interval with this id, wherever it is (interval_registry.T4).
+    /// Takes out the interval with this id, wherever it is (interval_registry_tree.T4).
     fn remove_anywhere(&mut self, id: usize, removed: &mut Removed<K, P>) {
         for at in 0..self.below.len() {
             match &mut self.below {
@@ -249,8 +254,8 @@ impl<K: Ord + Clone, P> Branch<K, P> {
     /// Splits a child in two.
     fn split_child(&mut self, at: usize) {
         let len = self.below.len_of(at);
-        // User code is called first (interval_registry.T4). If it panics, the child is too full for
-        // a while.
+        // User code is called first (interval_registry_tree.T4). If it panics, the child is too
+        // full for a while.
         let half = len / 2;
         let left = self.below.reach_in(at, 0..half);
         let right = self.below.reach_in(at, half..len);
@@ -297,14 +302,14 @@ impl<K: Ord + Clone, P> Branch<K, P> {
         self.join_neighbours(at, &mut removed.keys);
     }
 
-    /// Restores interval_registry.T3 for a child that got smaller.
+    /// Restores interval_registry_tree.T3 for a child that got smaller.
     fn join_neighbours(&mut self, at: usize, keys: &mut Vec<K>) {
         let half = self.below.room() / 2;
         for left in [Some(at), at.checked_sub(1)].into_iter().flatten() {
             let fits = left + 1 < self.below.len()
                 && self.below.len_of(left) + self.below.len_of(left + 1) <= half;
             if fits {
-                // User code is called first (interval_registry.T4).
+                // User code is called first (interval_registry_tree.T4).
                 let is_larger = self.reaches[left + 1] > self.reaches[left];
                 let bound = self.bounds.remove(left);
                 keys.extend(self.below.join(left, bound));
@@ -362,7 +367,7 @@ impl<K: Ord + Clone, P: Ranged<K>> Tree<K, P> {
         Self { root: Branch::new(), strays: Vec::new(), len: 0, panics }
     }
 
-    /// Runs `f`, which calls user code. Keeps its panic for a reader (interval_registry.T4).
+    /// Runs `f`, which calls user code. Keeps its panic for a reader (interval_registry_tree.T4).
     fn guarded(&mut self, f: impl FnOnce(&mut Branch<K, P>)) {
         let root = &mut self.root;
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| f(root))) else { return };
@@ -483,7 +488,8 @@ mod tests {
         Tree::new(Arc::new(DeferredDrops::new()))
     }
 
-    /// Checks interval_registry.T1 to interval_registry.T3 below a branch. Returns its depth.
+    /// Checks interval_registry_tree.T1 to interval_registry_tree.T3 below a branch. Returns its
+    /// depth.
     fn check<P>(branch: &Branch<u32, P>, keys: Range<Option<(u32, usize)>>) -> usize {
         let own = &branch.below;
         assert_eq!((own.len(), own.len()), (branch.reaches.len(), branch.bounds.len() + 1));
@@ -491,17 +497,20 @@ mod tests {
         for at in 0..own.len() {
             let from = if at == 0 { keys.start } else { Some(branch.bounds[at - 1]) };
             let to = branch.bounds.get(at).copied().or(keys.end);
-            assert_eq!(branch.reaches[at], own.reach_of(at), "interval_registry.T2");
-            assert!((1..own.room()).contains(&own.len_of(at)), "interval_registry.T2, or too full");
+            assert_eq!(branch.reaches[at], own.reach_of(at), "interval_registry_tree.T2");
+            assert!(
+                (1..own.room()).contains(&own.len_of(at)),
+                "interval_registry_tree.T2, or too full"
+            );
             let behind = if at + 1 < own.len() { own.len_of(at + 1) } else { own.room() };
-            assert!(own.len_of(at) + behind > own.room() / 2, "interval_registry.T3");
+            assert!(own.len_of(at) + behind > own.room() / 2, "interval_registry_tree.T3");
             depth = 1 + match own {
                 Below::Branches(branches) => check(&branches[at], from..to),
                 Below::Leaves(leaves) => {
                     let keys = leaves[at].iter().map(|own| Some((own.range.start, own.id)));
                     assert!(
                         keys.clone().all(|key| key >= from && (to.is_none() || key < to)),
-                        "interval_registry.T1"
+                        "interval_registry_tree.T1"
                     );
                     assert!(keys.is_sorted());
                     0
@@ -555,8 +564,8 @@ mod tests {
         assert_eq!(tree.payloads().len(), list.len());
     }
 
-    /// interval_registry.T4: removes intervals by their ids, wherever they are, and keeps the rest
-    /// in order.
+    /// interval_registry_tree.T4: removes intervals by their ids, wherever they are, and keeps the
+    /// rest in order.
     #[test]
     fn interval_with_a_wrong_start_is_found() {
         let mut tree = tree();

@@ -19,7 +19,7 @@
 //!   user code, so a list that is reserved for a thread may be touched in place
 //!   (`oplog::in_place`).
 //!
-//! lru.L4, when the list has logs, is in `pace`.
+//! lru_pace.L4, when the list has logs, is in `pace`.
 
 mod list;
 mod pace;
@@ -175,8 +175,8 @@ impl<K: Eq + Hash + Send + 'static> Lru<K> {
         guarded(|| self.hold(), f, || ()) // lru.L3
     }
 
-    /// Decides whether the list has logs (lru.L4), if it ever had some. Called by evictions, which
-    /// run no other user code.
+    /// Decides whether the list has logs (lru_pace.L4), if it ever had some. Called by evictions,
+    /// which run no other user code.
     #[inline(always)]
     fn pace(list: &mut ReadGuard<'_, List<K>, Recent<K>>) {
         if list.pace.is_some() {
@@ -296,7 +296,7 @@ mod tests {
         (from..from + 100).for_each(|key| list.touch(key));
     }
 
-    /// lru.L4; nothing is lost on the way.
+    /// lru_pace.L4; nothing is lost on the way.
     #[test]
     fn list_with_logs_gives_them_up_on_trial() {
         let list = Lru::new();

@@ -8,8 +8,8 @@
 //! says whether logs pay for two threads, where one waits while the other has the lock. With more
 //! threads several wait at once, and logs stay.
 //!
-//! Law **lru.L4** A list whose merges find at most two logs gives them up on trial, and for as long
-//! as trials find the lock alone to be faster (policy.P4).
+//! Law **lru_pace.L4** A list whose merges find at most two logs gives them up on trial, and for as
+//! long as trials find the lock alone to be faster (policy.P4).
 
 use crate::policy::Trial;
 use std::mem::{replace, take};
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// lru.L4, whatever happened before.
+    /// lru_pace.L4, whatever happened before.
     #[test]
     fn what_is_faster_is_found_by_trial() {
         let mut run = Run::default();

@@ -4,14 +4,14 @@
 //! ten thousand bytes once it is used; the small form takes two hundred.
 //!
 //! Laws:
-//! - **member_pool.F1** A member is *untold* while the structure does not know of its coming or
+//! - **few.F1** A member is *untold* while the structure does not know of its coming or
 //!   going yet. It is in the list then, once, and its word says that it is queued. So a pool's set
 //!   takes the list over as it is, and that runs no user code. (Law promoted.P1 decides which form
 //!   a thread uses.)
-//! - **member_pool.F2** No user code runs under the list's lock. If the structure would run some,
+//! - **few.F2** No user code runs under the list's lock. If the structure would run some,
 //!   the members become a pool first. So members may come and go from within that code, and a panic
 //!   of it finds the pool's poison.
-//! - **member_pool.F3** Three kinds of nodes are free at once. A node whose owner came and went
+//! - **few.F3** Three kinds of nodes are free at once. A node whose owner came and went
 //!   before the structure was told gives its value up, if that is small, and waits for the next
 //!   member. So does a node that the structure has let go by itself
 //!   ([`change_and_free`](FewMembers::change_and_free)), and a node that it was told to remove, if
@@ -49,8 +49,8 @@ pub(in crate::collections) struct Many<T: Send + Sync + 'static, S: Store<T>> {
 struct Few<T, S> {
     structure: S,
     /// First the untold members. Those that came have their index here noted in them. Those that
-    /// have gone are known to the structure (member_pool.F1). Then nodes without a value, for
-    /// further members (member_pool.F3), whose `full` means nothing.
+    /// have gone are known to the structure (few.F1). Then nodes without a value, for
+    /// further members (few.F3), whose `full` means nothing.
     nodes: Vec<NonNull<Member<T>>>,
     untold: usize,
     queue: Queue,
@@ -84,7 +84,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> SmallForm for Few<T, S> {
         self.untold = 0;
         let (structure, untold) = (take(&mut self.structure), take(&mut self.nodes));
         let mut pool = MemberPool::new(self.queue, config::DEFAULT_MAX_ENTRIES, structure);
-        // SAFETY: member_pool.F1 - the list has every untold member, once; owners leave by way of
+        // SAFETY: few.F1 - the list has every untold member, once; owners leave by way of
         // the pool from now on (promoted.P1).
         unsafe { pool.set.take_over(untold) };
         Many { pool, beside: S::Beside::default() }
@@ -178,7 +178,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         }
         let mut result = of(&few.structure);
         for node in &few.nodes[..few.untold] {
-            // SAFETY: member_pool.F1 - what is in the list is held, with its value, until the
+            // SAFETY: few.F1 - what is in the list is held, with its value, until the
             // structure is told.
             unsafe {
                 if !node.as_ref().links.is_here() {
@@ -231,7 +231,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         }
     }
 
-    /// Returns the small form, unless a look at it runs user code (member_pool.F2).
+    /// Returns the small form, unless a look at it runs user code (few.F2).
     #[inline(always)]
     fn few_for_a_look(&self) -> Result<Holding<'_, Few<T, S>>, &Many<T, S>> {
         let few = self.forms.small()?;
@@ -285,7 +285,7 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
             Some(node) => *node,
             None => self.make_node(),
         };
-        // SAFETY: the node is this call's: new, or free (member_pool.F3).
+        // SAFETY: the node is this call's: new, or free (few.F3).
         unsafe {
             let place = Member::handle(node);
             place.write(value);
@@ -303,7 +303,7 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
     #[cold]
     #[inline(never)]
     fn make_node(&mut self) -> NonNull<Member<T>> {
-        debug_assert!(self.nodes.len() == self.untold, "member_pool.F3: a free node is misplaced");
+        debug_assert!(self.nodes.len() == self.untold, "few.F3: a free node is misplaced");
         let node = Member::new();
         self.nodes.push(node);
         node
@@ -324,7 +324,7 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
         let at = member.place.load(Ordering::Relaxed);
         debug_assert!(
             at < self.untold && self.nodes[at] == node,
-            "member_pool.F1: an untold member is misplaced"
+            "few.F1: an untold member is misplaced"
         );
         self.untold -= 1;
         if at != self.untold {
@@ -334,7 +334,7 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
             self.nodes.swap_remove(self.untold);
             return Gone::Node(node);
         }
-        // SAFETY: member_pool.F3 - the node has a value, which is read once, since it counts as
+        // SAFETY: few.F3 - the node has a value, which is read once, since it counts as
         // free from here on; its owner has gone.
         Gone::Value(unsafe { Member::handle(node).read() })
     }
@@ -354,7 +354,7 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
     #[inline(never)]
     fn close_gap(&mut self, at: usize) {
         self.nodes.swap(at, self.untold);
-        // SAFETY: member_pool.F1 - what is in the list is held until the structure is told.
+        // SAFETY: few.F1 - what is in the list is held until the structure is told.
         let moved = unsafe { self.nodes[at].as_ref() };
         // If the member has gone, its place still belongs to the structure.
         if moved.links.is_here() {
@@ -370,7 +370,7 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
         while let Some(last) = self.untold.checked_sub(1) {
             let node = self.nodes.swap_remove(last);
             self.untold = last;
-            // SAFETY: member_pool.F1 - an untold member is held, with its value, until the
+            // SAFETY: few.F1 - an untold member is held, with its value, until the
             // structure is told of it; one that has gone had been told of before.
             unsafe {
                 if node.as_ref().links.note_told_if_here() {
@@ -388,7 +388,7 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> Few<T, S> {
     #[cold]
     fn free_spare(&mut self, keep: usize) {
         let from = self.nodes.len().min(self.untold + keep);
-        // SAFETY: member_pool.F3 - the nodes came from boxes, and are in no other list.
+        // SAFETY: few.F3 - the nodes came from boxes, and are in no other list.
         self.nodes.drain(from..).for_each(|node| drop(unsafe { Box::from_raw(node.as_ptr()) }));
     }
 }
@@ -404,7 +404,7 @@ impl<T: Send + Sync + 'static, S: Store<T>> Drop for FewMembers<T, S> {
         let told = caught(|| few.tell(&mut garbage));
         few.free_spare(0); // what was told has left nodes here
         // After a panic: what has gone is freed all the same.
-        // SAFETY: member_pool.F1 - what is in the list is held.
+        // SAFETY: few.F1 - what is in the list is held.
         garbage
             .extend(few.nodes.drain(..).filter(|node| !unsafe { node.as_ref() }.links.is_here()));
         resume_first([told, caught(|| free(garbage))]);

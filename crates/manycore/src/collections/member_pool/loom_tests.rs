@@ -1,4 +1,4 @@
-//! Models of laws promoted.P1 and member_pool.F1: members that come and go while the small form
+//! Models of laws promoted.P1 and few.F1: members that come and go while the small form
 //! becomes a pool.
 
 use super::{FewMembers, Member, MemberStore, Store};

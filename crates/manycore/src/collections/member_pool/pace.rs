@@ -3,9 +3,9 @@
 //! Owns: [`Pace`], the controller. It uses no atomics and no clock: the caller passes the time to
 //! each look. The set's lock guards it.
 //!
-//! Law **member_pool.N4** A set is eager on trial, and for as long as trials find that a pair takes
-//! less time then (policy.P4). There is no trial in two cases where it would be in vain. If most
-//! reads find no change, readers had better share the structure. If reads find only few of the
+//! Law **member_pool_pace.N4** A set is eager on trial, and for as long as trials find that a pair
+//! takes less time then (policy.P4). There is no trial in two cases where it would be in vain. If
+//! most reads find no change, readers had better share the structure. If reads find only few of the
 //! changes that were made, the others have cancelled.
 
 use crate::ldu::Look;
@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    /// member_pool.N4, whatever happened before.
+    /// member_pool_pace.N4, whatever happened before.
     #[test]
     fn what_is_faster_is_found_by_trial() {
         let eager_pays = [

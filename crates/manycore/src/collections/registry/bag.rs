@@ -2,7 +2,7 @@
 //!
 //! Owns: [`Node`], [`Bag`], and the frames of entries that come or go. The laws of the registry are
 //! in the parent module (R numbers).
-//! - **registry.G1** The first `live` nodes of a bag have a value. The others are free memory, at
+//! - **bag.G1** The first `live` nodes of a bag have a value. The others are free memory, at
 //!   most [`SPARE`] after an entry has left.
 
 use crate::config::SMALL;
@@ -94,7 +94,7 @@ impl<T> Bag<T> {
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
-        // SAFETY: registry.G1, and a node of a bag stays as it is until the bag changes
+        // SAFETY: bag.G1, and a node of a bag stays as it is until the bag changes
         // (registry.R1).
         self.nodes[..self.live].iter().map(|node| unsafe { &(*node.as_ptr()).value })
     }
@@ -136,7 +136,7 @@ impl<T> Bag<T> {
         value: &ManuallyDrop<T>,
     ) -> Option<NonNull<Node<T>>> {
         let node = self.nodes.get(self.live).copied()?;
-        // SAFETY: registry.G1 - memory of a node, without a value, and not shared. The caller
+        // SAFETY: bag.G1 - memory of a node, without a value, and not shared. The caller
         // promises that the value is read here for the last time.
         unsafe {
             (&raw mut (*node.as_ptr()).value).write(std::ptr::read(&raw const **value));
@@ -179,7 +179,7 @@ impl<T> Bag<T> {
         debug_assert!(self.live <= self.nodes.len(), "registry.R1: more entries than nodes");
         let live = std::mem::take(&mut self.live);
         for node in self.nodes.drain(..live) {
-            // SAFETY: registry.G1, and it leaves this bag.
+            // SAFETY: bag.G1, and it leaves this bag.
             unsafe { other.add(node) };
         }
     }
@@ -207,9 +207,9 @@ impl<T> Bag<T> {
     unsafe fn take(&mut self, node: NonNull<Node<T>>) -> bool {
         // ORDER: Relaxed; a hint.
         // SAFETY: the caller promises that the node has a value, so its memory is alive and no bag
-        // has given it up (registry.G1).
+        // has given it up (bag.G1).
         let place = unsafe { (*node.as_ptr()).place.load(Ordering::Relaxed) };
-        // A node with a value is not among the free ones of any bag (registry.G1).
+        // A node with a value is not among the free ones of any bag (bag.G1).
         if self.nodes.get(place) != Some(&node) {
             return false;
         }
@@ -217,7 +217,7 @@ impl<T> Bag<T> {
         self.live -= 1;
         if place != self.live {
             self.nodes.swap(place, self.live);
-            // SAFETY: registry.G1, for both.
+            // SAFETY: bag.G1, for both.
             unsafe {
                 self.settle(self.nodes[place], place);
                 self.settle(node, self.live);
@@ -242,7 +242,7 @@ impl<T> Bag<T> {
         if !unsafe { self.take(node) } {
             return None;
         }
-        // SAFETY: registry.G1 - no reference to the value is left, and the node counts as free.
+        // SAFETY: bag.G1 - no reference to the value is left, and the node counts as free.
         Some(unsafe { Self::taken_out(node) })
     }
 
@@ -287,7 +287,7 @@ impl<T> Bag<T> {
             self.nodes.swap_remove(self.live);
             frame.rest = Rest::Node;
         } else if needs_drop::<T>() {
-            // SAFETY: registry.G1 - no reference to the value is left, and the node counts as free.
+            // SAFETY: bag.G1 - no reference to the value is left, and the node counts as free.
             frame.value = unsafe { Self::taken_out(node) };
             frame.rest = Rest::Value;
         }
@@ -315,7 +315,7 @@ impl<T> Drop for Bag<T> {
         let live = self.live;
         run_each(self.nodes.drain(..).enumerate(), |(place, node)| {
             // SAFETY: all came from boxes, and no other reference is left: entries borrow the
-            // registry or keep it alive. registry.G1 says which have a value.
+            // registry or keep it alive. bag.G1 says which have a value.
             unsafe {
                 if place < live {
                     drop(Box::from_raw(node.as_ptr()));

@@ -12,37 +12,37 @@
 //! ```
 //!
 //! Laws:
-//! - scalable_arc.A1 The number of handles is the central count plus the sum of all rows. A row may
+//! - count.A1 The number of handles is the central count plus the sum of all rows. A row may
 //!   be negative: its slot has dropped handles that other slots made. While cold, the rows are
 //!   empty.
-//! - scalable_arc.A2 While hot (and not folding), the central count is exactly the number of
+//! - count.A2 While hot (and not folding), the central count is exactly the number of
 //!   central handles, and at least one. So the object is alive whatever the rows hold, and their
 //!   sum is not needed. The drop of the last central handle folds first, and keeps its handle until
 //!   the fold is over.
-//! - scalable_arc.A3 Zero is decided only while cold, by the exchange that takes the word from one
+//! - count.A3 Zero is decided only while cold, by the exchange that takes the word from one
 //!   to zero. The flags are in the same word, so no drop takes a hot object for a cold one. A drop
 //!   that finds the word at one, and then no side, needs no exchange. Its handle is the only
-//!   handle, and there is no weak handle to make another from (scalable_arc.A9).
-//! - scalable_arc.A4 Only its slot's owner writes a row, with plain stores, between announcing the
+//!   handle, and there is no weak handle to make another from (count.A9).
+//! - count.A4 Only its slot's owner writes a row, with plain stores, between announcing the
 //!   side and withdrawing the announcement. After the announcement it has seen that the word is
 //!   hot, with flags and period unchanged. One thread sums and frees the rows: it has set FOLDING,
-//!   has passed the barrier, and has seen no record that announces the side (percpu.B1). So no
+//!   has passed the barrier, and has seen no record that announces the side (barrier.B1). So no
 //!   updater is in the middle of a change when the sum is taken. The folding thread waits for an
 //!   updater that announced before; an updater that announces later sees FOLDING and does not touch
 //!   the rows.
-//! - scalable_arc.A5 While folding, all threads count in the word, so its count may be below zero
+//! - count.A5 While folding, all threads count in the word, so its count may be below zero
 //!   until the rows are added. The folding thread has a handle. So the count is at least one once
 //!   the rows are added.
-//! - scalable_arc.A6 An object becomes hot at most 15 times, because a tag has four bits. Then it
+//! - count.A6 An object becomes hot at most 15 times, because a tag has four bits. Then it
 //!   stays cold.
-//! - scalable_arc.A7 While the object is hot, a thread without a handle may make one (from a weak
-//!   handle). The thread has announced the side and seen HOT, so scalable_arc.A2 holds until it
+//! - count.A7 While the object is hot, a thread without a handle may make one (from a weak
+//!   handle). The thread has announced the side and seen HOT, so count.A2 holds until it
 //!   withdraws the announcement.
-//! - scalable_arc.A8 A change makes the generation odd before it begins and even when it is over.
+//! - count.A8 A change makes the generation odd before it begins and even when it is over.
 //!   Take a reader that reads an even generation, then what the change writes, then makes a handle,
 //!   and then finds the same generation. It has read a consistent state, and its handle refers to
 //!   that state.
-//! - scalable_arc.A9 A handle is the only one if the count is one while the weak count is locked at
+//! - count.A9 A handle is the only one if the count is one while the weak count is locked at
 //!   none. No weak handle exists that could be upgraded after the look at the count, and none is
 //!   made. Without a side there never was a weak handle.
 //!
@@ -73,7 +73,7 @@ global! {
     static HOT_NOW: AtomicUsize = AtomicUsize::new(0);
 }
 
-/// The weak count while a thread checks whether its handle is the only one (scalable_arc.A9).
+/// The weak count while a thread checks whether its handle is the only one (count.A9).
 const LOCKED: u64 = u64::MAX;
 
 /// One slot's part of the count.
@@ -94,9 +94,9 @@ struct Side {
     weak: Line<AtomicU64>,
     /// Whether announcements are plain stores and the folding thread pays the barrier.
     biased: bool,
-    /// Twice the number of changes so far; odd during a change (scalable_arc.A8).
+    /// Twice the number of changes so far; odd during a change (count.A8).
     generation: Line<AtomicU64>,
-    /// Shared while announced, exclusive while folding (scalable_arc.A4); loom checks it.
+    /// Shared while announced, exclusive while folding (count.A4); loom checks it.
     rows: UnsafeCell<Segmented<Row>>,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct Head {
 
 /// Returns the sum of the rows. Exact only while no updater writes them.
 fn sum(rows: &Segmented<Row>) -> u64 {
-    // ORDER: Relaxed; a caller that needs it exact has stopped the updaters (scalable_arc.A4).
+    // ORDER: Relaxed; a caller that needs it exact has stopped the updaters (count.A4).
     rows.iter().fold(0, |sum, (_, row)| sum.wrapping_add(row.0.load(Ordering::Relaxed)))
 }
 
@@ -123,10 +123,10 @@ unsafe fn add_to(
     n: u64,
 ) -> bool {
     side.rows.with(|rows| {
-        // SAFETY: scalable_arc.A4 - announced, and checked after that (# Safety): only a folding
+        // SAFETY: count.A4 - announced, and checked after that (# Safety): only a folding
         // thread changes the table of rows, and it waits for this thread.
         let Some(row) = find(unsafe { &*rows }) else { return false };
-        // ORDER: Relaxed (both); single writer (scalable_arc.A4).
+        // ORDER: Relaxed (both); single writer (count.A4).
         row.0.store(row.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
         true
     })
@@ -146,7 +146,7 @@ impl Head {
     }
 
     /// Counts another handle in the word. The caller has a handle. Correct in every state: if the
-    /// object becomes hot first, there is one more central handle (scalable_arc.A2).
+    /// object becomes hot first, there is one more central handle (count.A2).
     #[inline(always)]
     pub(super) fn acquire_central(&self) {
         // ORDER: Relaxed; the caller's handle keeps the object alive.
@@ -177,7 +177,7 @@ impl Head {
             let seen = self.look();
             if seen.is_hot() {
                 if self.add_straight(seen, 1) || self.add_hot(seen, 1) {
-                    return Some(seen.tag()); // scalable_arc.A7
+                    return Some(seen.tag()); // count.A7
                 }
                 continue;
             }
@@ -217,11 +217,11 @@ impl Head {
     }
 
     /// Returns true if the caller's handle is the only one of either kind, and there never was a
-    /// weak one. Dropping it needs no exchange then (scalable_arc.A3).
+    /// weak one. Dropping it needs no exchange then (count.A3).
     #[inline]
     pub(super) fn is_lone(&self) -> bool {
         // BUG: a drop that finds its handle to be the only one does not see what was done by the
-        // others (scalable_arc.A3).
+        // others (count.A3).
         let order = if sync::seeded_bug!("lone-relaxed") {
             Ordering::Relaxed
         } else {
@@ -247,9 +247,9 @@ impl Head {
                     continue;
                 }
                 // BUG: a reference count is zero when the word says so, whatever the rows hold
-                // (scalable_arc.A2).
+                // (count.A2).
                 if seen.central() == 1 && !sync::seeded_bug!("central-alone") {
-                    self.fold(seen, false); // scalable_arc.A2
+                    self.fold(seen, false); // count.A2
                     continue;
                 }
             }
@@ -261,7 +261,7 @@ impl Head {
                 next = next.unchanged(); // try again after as many further changes
             }
             // ORDER: Release; as in `release_central`. While folding, the word need not be positive
-            // (scalable_arc.A5).
+            // (count.A5).
             if self.exchange(seen, next, Ordering::Release) {
                 return !seen.is_folding() && was_last(seen);
             }
@@ -291,7 +291,7 @@ impl Head {
             let seen = Word(self.count.load_to_change(Ordering::Acquire));
             if seen.is_hot() {
                 if tag == seen.tag() || seen.central() > 1 {
-                    return None; // there is a central one, too (scalable_arc.A2)
+                    return None; // there is a central one, too (count.A2)
                 }
                 self.fold(seen, false);
             } else if seen.is_folding() {
@@ -307,7 +307,7 @@ impl Head {
         if tag != CENTRAL {
             self.acquire_central();
             let is_last = self.release_slow(tag);
-            debug_assert!(!is_last, "scalable_arc.A1: the caller's handle is counted in the word");
+            debug_assert!(!is_last, "count.A1: the caller's handle is counted in the word");
         }
     }
 
@@ -325,7 +325,7 @@ impl Head {
         self.count.compare_exchange(seen.0, new.0, order, Ordering::Relaxed).is_ok()
     }
 
-    /// Adds to the row of the calling thread's slot (scalable_arc.A4), if there is a row, the slot
+    /// Adds to the row of the calling thread's slot (count.A4), if there is a row, the slot
     /// is as in [`percpu::biased_slot`], and the word is still `seen`.
     #[inline(always)]
     pub(super) fn add_straight(&self, seen: Word, n: u64) -> bool {
@@ -333,10 +333,10 @@ impl Head {
         let side: *const Side = self.seen_side(seen);
         let is_current = || self.now() == seen;
         // SAFETY: the side is never changed while the head lives. Where a slot is biased, all sides
-        // are (percpu.B1).
+        // are (barrier.B1).
         let entered = unsafe { promotion::enter_straight(slot, side, side.addr(), is_current) };
         entered.is_some_and(|side| {
-            // SAFETY: scalable_arc.A4, of `add_to`.
+            // SAFETY: count.A4, of `add_to`.
             unsafe { add_to(&side, |rows| rows.get_at(slot.location()), n) }
         })
     }
@@ -348,7 +348,7 @@ impl Head {
     fn add_hot(&self, seen: Word, n: u64) -> bool {
         percpu::with_slot(|slot| {
             self.enter(slot, seen).is_some_and(|side| {
-                // SAFETY: scalable_arc.A4, of `add_to`.
+                // SAFETY: count.A4, of `add_to`.
                 unsafe { add_to(&side, |rows| Some(rows.get_or_init(slot.index())), n) }
             })
         })
@@ -357,7 +357,7 @@ impl Head {
     /// Returns the word, for a caller that has announced the side.
     #[inline(always)]
     fn now(&self) -> Word {
-        // ORDER: Acquire; after the announcement (scalable_arc.A4). Pairs with Release in
+        // ORDER: Acquire; after the announcement (count.A4). Pairs with Release in
         // `promote`: the rows as the last fold left them.
         Word(self.count.load(Ordering::Acquire))
     }
@@ -367,7 +367,7 @@ impl Head {
     fn seen_side(&self, seen: Word) -> &Side {
         // ORDER: Relaxed; HOT was seen by an Acquire load, and the side is set before it.
         let side = self.side.load(Ordering::Relaxed);
-        debug_assert!(!side.is_null() && seen.is_hot(), "scalable_arc.A4: {seen:?} has no rows");
+        debug_assert!(!side.is_null() && seen.is_hot(), "count.A4: {seen:?} has no rows");
         // SAFETY: the side is never changed while the head lives, and the caller has seen HOT: it
         // is set.
         unsafe { &*side }
@@ -399,12 +399,12 @@ impl Head {
         let side = unsafe { &*side };
         promotion::wait_for_updaters(side, side.biased);
         let rows = side.rows.with_mut(|rows| {
-            // SAFETY: scalable_arc.A4 - this thread has set FOLDING, passed the barrier, and seen
+            // SAFETY: count.A4 - this thread has set FOLDING, passed the barrier, and seen
             // no updater inside.
             std::mem::replace(unsafe { &mut *rows }, Segmented::new())
         });
         let counted = sum(&rows);
-        debug_assert!(counted < TOO_MANY, "scalable_arc.A1: a handle was counted down twice");
+        debug_assert!(counted < TOO_MANY, "count.A1: a handle was counted down twice");
         if counted >= TOO_MANY {
             std::process::abort(); // as above
         }
@@ -412,11 +412,11 @@ impl Head {
         // ORDER: AcqRel; pairs with Acquire in `promote` and with the fence in `was_last`: the rows
         // are empty, and what their owners did with the value came before.
         let before = Word(self.count.fetch_add(added, Ordering::AcqRel));
-        debug_assert!(before.is_folding(), "scalable_arc.A4: {before:?} is folded by two threads");
+        debug_assert!(before.is_folding(), "count.A4: {before:?} is folded by two threads");
         let after = Word(before.0.wrapping_add(added));
         debug_assert!(
             after.is_cold() && (1..TOO_MANY).contains(&after.central()),
-            "scalable_arc.A5: {after:?} after a fold by an owner"
+            "count.A5: {after:?} after a fold by an owner"
         );
         // ORDER: Relaxed; a number.
         HOT_NOW.fetch_sub(1, Ordering::Relaxed);
@@ -429,7 +429,7 @@ impl Head {
         // ORDER: Relaxed; a number.
         if HOT_NOW.fetch_add(1, Ordering::Relaxed) < HOT_OBJECTS {
             self.side();
-            // scalable_arc.A6: after the last period the tag would repeat, so the object stays
+            // count.A6: after the last period the tag would repeat, so the object stays
             // cold.
             // ORDER: Acquire; pairs with the Release of the thread that made it hot: the side.
             let mut seen = Word(self.count.load_to_change(Ordering::Acquire));
@@ -505,7 +505,7 @@ impl Head {
             if seen.is_hot() {
                 let rows = percpu::with_slot(|slot| {
                     let side = self.enter(slot, seen)?;
-                    // SAFETY: scalable_arc.A4 - announced, and checked after that.
+                    // SAFETY: count.A4 - announced, and checked after that.
                     Some(side.rows.with(|rows| sum(unsafe { &*rows })))
                 });
                 if let Some(rows) = rows {
@@ -573,10 +573,10 @@ impl Head {
 }
 
 /// Returns true if an exchange that took a handle from a word that was not folding took the last
-/// handle (scalable_arc.A3).
+/// handle (count.A3).
 #[inline(always)]
 fn was_last(before: Word) -> bool {
-    debug_assert!(before.central() != 0, "scalable_arc.A3: {before:?} has no handle to drop");
+    debug_assert!(before.central() != 0, "count.A3: {before:?} has no handle to drop");
     if before.central() != 1 {
         return false;
     }

@@ -1,5 +1,5 @@
 //! Generations: a reader checks that the object did not change between the look at it and taking
-//! the handle. Law scalable_arc.A8.
+//! the handle. Law count.A8.
 //!
 //! Source: OpLog, section 3 (`stat`: the generation of a directory entry is read, the count is
 //! taken, the generation is checked); the sequence lock of Linux.
@@ -36,7 +36,7 @@ impl<'a> Changing<'a> {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        debug_assert!(self.odd % 2 == 1, "scalable_arc.A8: a change that has not begun ends");
+        debug_assert!(self.odd % 2 == 1, "count.A8: a change that has not begun ends");
         // ORDER: Release; pairs with Acquire in `read`: a reader of this generation reads what the
         // change wrote.
         self.generation.store(self.odd + 1, Ordering::Release);
@@ -49,13 +49,13 @@ pub(super) fn read(generation: &AtomicU64) -> u64 {
 }
 
 /// Returns true if nothing has changed since `then` was read, so that all loads in between are
-/// consistent with each other (scalable_arc.A8).
+/// consistent with each other (count.A8).
 pub(super) fn is_still(generation: &AtomicU64, then: u64) -> bool {
     // ORDER: Acquire; pairs with the fence in `Changing::begin`: the loads before the fence come
     // before the second load of the generation.
     fence(Ordering::Acquire);
     // ORDER: Relaxed; behind the fence.
     let now = generation.load(Ordering::Relaxed);
-    // BUG: a handle is taken whatever the object's generation has become (scalable_arc.A8).
+    // BUG: a handle is taken whatever the object's generation has become (count.A8).
     then % 2 == 0 && (now == then || seeded_bug!("unchecked-generation"))
 }

@@ -1,4 +1,4 @@
-//! Models of laws scalable_arc.A1 to scalable_arc.A7 and scalable_arc.A9. What loom can and can't
+//! Models of laws count.A1 to count.A7 and count.A9. What loom can and can't
 //! show, and how a model is itself tested, is in the header of [`crate::percpu::loom_tests`].
 //!
 //! Every value has a canary, a loom cell that handles read and the destructor writes. So the model
@@ -249,7 +249,7 @@ fn loom_arc_zero_without_the_rows_is_caught() {
     catches("central-alone", "loom_arc_handles_dropped_elsewhere_leave_a_negative_row");
 }
 
-/// What a thread reads between the generation and the handle is consistent (scalable_arc.A8).
+/// What a thread reads between the generation and the handle is consistent (count.A8).
 #[test]
 fn loom_arc_handle_by_generation_is_of_what_was_read() {
     model(2, || {

@@ -1,7 +1,7 @@
 //! A shared reference with a distributed count.
 //!
 //! Owns: [`ScalableArc`], [`ScalableWeak`], the value and its memory. The count and its laws,
-//! scalable_arc.A1 to scalable_arc.A8, are in `count`.
+//! count.A1 to count.A8, are in `count`.
 //!
 //! In short: while the object is cold, a clone or drop is an exchange on one word, as with `Arc`.
 //! While it is hot, clones and drops are counted in the row of the thread's slot. The handles that
@@ -111,7 +111,7 @@ pub struct ScalableArc<T: ?Sized> {
 }
 
 // SAFETY: handles share the value (`T: Sync`), and the one that takes the count to zero
-// (scalable_arc.A3) drops it, on whatever thread it is (`T: Send`).
+// (count.A3) drops it, on whatever thread it is (`T: Send`).
 unsafe impl<T: ?Sized + Send + Sync> Send for ScalableArc<T> {}
 // SAFETY: a shared handle gives out `&T` (`T: Sync`), and by `clone` a handle that drops the value
 // on another thread (`T: Send`).
@@ -133,7 +133,7 @@ impl<T> ScalableArc<T> {
     /// If this is not the only handle: returns the handle.
     pub fn try_unwrap(this: Self) -> Result<T, Self> {
         if this.head().try_release_last(this.tag()) {
-            // SAFETY: the count went to zero just above, by this handle (scalable_arc.A3).
+            // SAFETY: the count went to zero just above, by this handle (count.A3).
             Ok(unsafe { this.take() })
         } else {
             Err(this)
@@ -148,7 +148,7 @@ impl<T> ScalableArc<T> {
     pub fn into_inner(this: Self) -> Option<T> {
         let is_last = this.head().release(this.tag());
         if is_last {
-            // SAFETY: the count went to zero just above, by this handle (scalable_arc.A3).
+            // SAFETY: the count went to zero just above, by this handle (count.A3).
             return Some(unsafe { this.take() });
         }
         std::mem::forget(this);
@@ -161,7 +161,7 @@ impl<T> ScalableArc<T> {
     /// This handle has taken the count to zero.
     unsafe fn take(self) -> T {
         let this = ManuallyDrop::new(self);
-        // SAFETY: no other handle exists (scalable_arc.A3), so nothing reads the value after this.
+        // SAFETY: no other handle exists (count.A3), so nothing reads the value after this.
         let value = unsafe { ManuallyDrop::take(&mut (*this.inner()).value) };
         // SAFETY: the value has been taken.
         unsafe { weak::release_memory(this.untagged()) };
@@ -220,7 +220,7 @@ impl<T: ?Sized> ScalableArc<T> {
 
     #[inline(always)]
     fn head(&self) -> &Head {
-        // SAFETY: this handle was counted and keeps the object alive (scalable_arc.A3).
+        // SAFETY: this handle was counted and keeps the object alive (count.A3).
         unsafe { &(*self.inner()).head }
     }
 
@@ -238,7 +238,7 @@ impl<T: ?Sized> ScalableArc<T> {
     /// Returns the address of the value, valid as long as a handle exists.
     #[must_use]
     pub fn as_ptr(this: &Self) -> *const T {
-        // SAFETY: this handle was counted and keeps the object alive (scalable_arc.A3).
+        // SAFETY: this handle was counted and keeps the object alive (count.A3).
         (unsafe { &raw const (*this.inner()).value }) as *const T
     }
 
@@ -258,7 +258,7 @@ impl<T: ?Sized> ScalableArc<T> {
     /// ```
     #[must_use]
     pub fn get_mut(this: &mut Self) -> Option<&mut T> {
-        // SAFETY: this handle is the only one (scalable_arc.A9).
+        // SAFETY: this handle is the only one (count.A9).
         this.head().is_unique(this.tag()).then(|| unsafe { this.value_mut() })
     }
 
@@ -427,7 +427,7 @@ impl<T: ?Sized> ScalableArc<T> {
     }
 
     /// Drops the value. Frees the memory unless there are weak handles. `LONE`: the handle was
-    /// found to be the only one of either kind (scalable_arc.A3).
+    /// found to be the only one of either kind (count.A3).
     fn destroy<const LONE: bool>(&self) {
         struct Memory<T: ?Sized, const LONE: bool>(NonNull<Inner<T>>);
         impl<T: ?Sized, const LONE: bool> Drop for Memory<T, LONE> {
@@ -443,7 +443,7 @@ impl<T: ?Sized> ScalableArc<T> {
             }
         }
         let memory = Memory::<T, LONE>(self.untagged());
-        // SAFETY: called only when the count is zero (scalable_arc.A3): no other thread can read
+        // SAFETY: called only when the count is zero (count.A3): no other thread can read
         // the value.
         unsafe { ManuallyDrop::drop(&mut (*memory.0.as_ptr()).value) };
     }
@@ -488,7 +488,7 @@ impl<T: ?Sized> Deref for ScalableArc<T> {
     #[inline(always)]
     fn deref(&self) -> &T {
         // SAFETY: this handle keeps the value alive, and nothing changes it while a handle exists
-        // (scalable_arc.A3).
+        // (count.A3).
         unsafe { &(*self.inner()).value }
     }
 }

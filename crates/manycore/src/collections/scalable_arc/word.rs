@@ -117,7 +117,7 @@ impl Word {
     }
 
     /// Returns true if a thread is adding the rows to the word, which counts handles already
-    /// (scalable_arc.A5).
+    /// (count.A5).
     #[inline(always)]
     pub(super) fn is_folding(self) -> bool {
         self.0 & FOLDING != 0
@@ -181,7 +181,7 @@ impl Word {
     }
 
     /// Returns true if the object may become hot: it is cold, alive, not retired, and has a period
-    /// left (scalable_arc.A6).
+    /// left (count.A6).
     pub(super) fn may_be_promoted(self) -> bool {
         let has_period = self.0 & PERIODS != PERIODS;
         self.is_cold() && self.central() != 0 && !self.is_retired() && has_period
@@ -189,14 +189,14 @@ impl Word {
 
     /// Returns the hot word of the next period.
     pub(super) fn promoted(self) -> Self {
-        debug_assert!(self.may_be_promoted(), "scalable_arc.A6: {self:?} is promoted");
+        debug_assert!(self.may_be_promoted(), "count.A6: {self:?} is promoted");
         Self(self.0 % CHANGE + PERIOD + HOT)
     }
 
     /// Returns the word closed for a fold, which the caller begins.
     pub(super) fn folding(self) -> Self {
-        debug_assert!(self.is_hot(), "scalable_arc.A4: {self:?} is folded by two threads");
-        debug_assert!(self.central() >= 1, "scalable_arc.A2: {self:?} is hot without an owner");
+        debug_assert!(self.is_hot(), "count.A4: {self:?} is folded by two threads");
+        debug_assert!(self.central() >= 1, "count.A2: {self:?} is hot without an owner");
         Self(self.0 ^ (HOT | FOLDING))
     }
 

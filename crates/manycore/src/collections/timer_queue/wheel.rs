@@ -12,11 +12,11 @@
 //! ```
 //!
 //! Laws:
-//! - **timer_queue.V1** A timer is in the level of the highest digit (base 64) in which its
+//! - **wheel.V1** A timer is in the level of the highest digit (base 64) in which its
 //!   deadline differs from the time, in the slot of that digit. A timer whose deadline has come is
 //!   in the list `due`. So all timers of a level are before all of the next level, and its slots
 //!   are in the order of time.
-//! - **timer_queue.V2** A timer's `place` says where it is, or is [`OUT`].
+//! - **wheel.V2** A timer's `place` says where it is, or is [`OUT`].
 
 /// The place of a timer that is in no wheel.
 pub(super) const OUT: usize = usize::MAX;
@@ -33,7 +33,7 @@ const PLACES: usize = (DUE + 1).next_power_of_two();
 pub(super) trait Timed: Copy {
     /// When the timer is to fire. Never changes.
     fn deadline(self) -> u64;
-    /// The timer's place (timer_queue.V2).
+    /// The timer's place (wheel.V2).
     fn place(self) -> usize;
     /// Notes where the timer is.
     fn put(self, place: usize);
@@ -77,10 +77,7 @@ impl<P: Timed> Wheel<P> {
         let deadline = timer.deadline();
         let level = ((deadline ^ self.now).ilog2() / BITS) as usize;
         let slot = digit(deadline, level);
-        debug_assert!(
-            slot > digit(self.now, level),
-            "timer_queue.V1: a slot that the hand has passed"
-        );
+        debug_assert!(slot > digit(self.now, level), "wheel.V1: a slot that the hand has passed");
         let levels = self.levels.get_or_insert_with(|| Box::new(std::array::from_fn(|_| None)));
         let Level { used, slots } = &mut **levels[level].get_or_insert_with(new_level);
         *used |= 1 << slot;
@@ -124,7 +121,7 @@ impl<P: Timed> Wheel<P> {
             .iter()
             .flat_map(|levels| levels.iter().flatten())
             .flat_map(|level| ones(level.used).map(|slot| level.slots[slot].as_slice()));
-        std::iter::once(self.due.as_slice()).chain(later).find_map(first) // timer_queue.V1
+        std::iter::once(self.due.as_slice()).chain(later).find_map(first) // wheel.V1
     }
 
     /// Sets the time to `now`, unless it is later already, and calls `fire` with the timers that
@@ -134,7 +131,7 @@ impl<P: Timed> Wheel<P> {
         if !self.due.is_empty() {
             self.fire_due(&mut fire);
         }
-        // timer_queue.V1: what is in a slot is later than the last time.
+        // wheel.V1: what is in a slot is later than the last time.
         if now > self.now {
             if self.levels.is_some() {
                 self.turn(now, fire);
@@ -152,9 +149,9 @@ impl<P: Timed> Wheel<P> {
     /// Fires the timers in the slots that are due at `now`.
     fn turn(&mut self, now: u64, mut fire: impl FnMut(P)) {
         while let Some((level, slot, start)) = self.first_slot().filter(|(.., at)| *at <= now) {
-            // timer_queue.V1: no timer is before `start`, so the digits below it change for no
+            // wheel.V1: no timer is before `start`, so the digits below it change for no
             // timer.
-            debug_assert!(start >= self.now, "timer_queue.V1: the hand goes back");
+            debug_assert!(start >= self.now, "wheel.V1: the hand goes back");
             self.now = start;
             let mut timers = self.empty(level, slot);
             for timer in timers.drain(..) {
@@ -201,7 +198,7 @@ impl<P: Timed> Wheel<P> {
 #[inline(always)]
 fn fire_one<P: Timed>(timer: P, now: u64, fire: &mut impl FnMut(P)) {
     debug_assert!(timer.place() != OUT, "timer_queue.T3: a timer in the wheel says it is out");
-    debug_assert!(timer.deadline() <= now, "timer_queue.V1: a timer fires too early");
+    debug_assert!(timer.deadline() <= now, "wheel.V1: a timer fires too early");
     timer.put(OUT);
     fire(timer);
 }

@@ -1,4 +1,4 @@
-//! Eager changes beside deferred ones and readers: laws ldu.E1, ldu.E2 and rounds.V7.
+//! Eager changes beside deferred ones and readers: laws eager.E1, eager.E2 and rounds.V7.
 
 use super::{Member, Set, contents, set, spawn};
 use crate::ldu::Queue;

@@ -87,9 +87,9 @@ impl Reserved {
     }
 
     fn assert_visits(&self, visits: usize) {
-        let word = self.word.load(Ordering::Relaxed); // perhaps with a stale flag (lock.K2)
+        let word = self.word.load(Ordering::Relaxed); // perhaps with a stale flag (lock_word.K2)
         assert!(word & LOCKED == 0 && !reservation::is_reserved(&self.word), "left locked: {word}");
-        // SAFETY: lock.K1 - the callers have joined every thread that locks.
+        // SAFETY: lock_word.K1 - the callers have joined every thread that locks.
         assert_eq!(self.canary.with(|canary| unsafe { *canary }), visits);
     }
 }

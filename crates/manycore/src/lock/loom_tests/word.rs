@@ -26,7 +26,7 @@ impl Guarded {
         lock(&self.word, thread_token())
             .expect("the word stays a lock, and this thread has it not");
         self.canary.with_mut(|canary| {
-            // SAFETY: lock.K1 - locked.
+            // SAFETY: lock_word.K1 - locked.
             unsafe { *canary += 1 }
         });
         // SAFETY: locked above; the Arc keeps the word.
@@ -34,7 +34,7 @@ impl Guarded {
     }
 
     fn visits(&self) -> usize {
-        // SAFETY: lock.K1 - the callers have joined every thread that locks.
+        // SAFETY: lock_word.K1 - the callers have joined every thread that locks.
         self.canary.with(|canary| unsafe { *canary })
     }
 }
@@ -54,7 +54,8 @@ fn loom_two_lockers_exclude_each_other() {
     });
 }
 
-/// Two threads may be parked at a time: the first to be woken must pass the wake-up on (lock.K2).
+/// Two threads may be parked at a time: the first to be woken must pass the wake-up on
+/// (lock_word.K2).
 #[test]
 fn loom_three_lockers_are_all_woken() {
     model(2, || {
@@ -83,7 +84,7 @@ fn loom_word_that_turns_hot_wakes_and_refuses_all() {
                 thread::spawn(move || lock(&shared.word, thread_token()))
             })
             .collect();
-        // SAFETY: lock.K1 - locked above.
+        // SAFETY: lock_word.K1 - locked above.
         shared.canary.with_mut(|canary| unsafe { *canary += 1 });
         // SAFETY: locked above; the Arc keeps the word.
         unsafe { unlock(&shared.word, 128 | HOT) };
@@ -96,7 +97,7 @@ fn loom_word_that_turns_hot_wakes_and_refuses_all() {
 
 /// Two threads park, one of them is woken, and a newcomer takes the lock and turns it HOT before
 /// the woken thread looks. The newcomer saw no WAITERS, so the woken thread must pass the wake-up
-/// on (lock.K2).
+/// on (lock_word.K2).
 #[test]
 fn loom_word_that_turns_hot_between_wake_and_look_strands_no_sleeper() {
     large_model(2, || {
@@ -107,7 +108,7 @@ fn loom_word_that_turns_hot_between_wake_and_look_strands_no_sleeper() {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || match lock(&shared.word, thread_token()) {
                     Ok(_) => {
-                        // SAFETY: lock.K1 - locked.
+                        // SAFETY: lock_word.K1 - locked.
                         shared.canary.with_mut(|canary| unsafe { *canary += 1 });
                         // SAFETY: locked above; the Arc keeps the word.
                         unsafe { unlock(&shared.word, 0) };
@@ -171,7 +172,7 @@ fn loom_try_lock_beside_a_waiter_takes_what_is_free() {
         let mut visits = 1;
         match try_lock(&shared.word, thread_token()) {
             Ok(()) => {
-                // SAFETY: lock.K1 - locked.
+                // SAFETY: lock_word.K1 - locked.
                 shared.canary.with_mut(|canary| unsafe { *canary += 1 });
                 // SAFETY: locked above; the Arc keeps the word.
                 unsafe { unlock(&shared.word, 0) };

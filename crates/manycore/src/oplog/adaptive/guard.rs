@@ -47,7 +47,7 @@ unsafe impl<T: Send + Sync + 'static, L: Log<T>> Sync for ReadGuard<'_, T, L> {}
 /// Keeps other threads from changing the value. It is two words, so the slow paths return it in
 /// registers, and the guard of the fast path needs no memory.
 pub(super) enum Entry<'a, T: Send + 'static, L: Log<T>> {
-    /// The thread is counted in its lane (adaptive.A1).
+    /// The thread is counted in its lane (readers.A1).
     Lane(&'a Lane),
     /// The thread holds the object.
     Hold(Hold<T, L>),
@@ -70,7 +70,7 @@ impl<'a, T: Send + Sync + 'static, L: Log<T>> ReadGuard<'a, T, L> {
             Entry::Hold(hold) => hold.state(),
             Entry::Lane(_) => ptr::null(),
         };
-        // SAFETY: oplog.W1 - this thread has the lock of the hot state, so it is alive.
+        // SAFETY: object.W1 - this thread has the lock of the hot state, so it is alive.
         let place = unsafe { hot.as_ref() }.map_or(&*object.object.value, |hot| &hot.value);
         let value = ManuallyDrop::new(place.get());
         Self { object, value, entry, not_send: PhantomData }
@@ -93,7 +93,7 @@ impl<'a, T: Send + Sync + 'static, L: Log<T>> ReadGuard<'a, T, L> {
 
     pub(super) fn is_poisoned(&self) -> bool {
         match self.entry {
-            Entry::Lane(_) => false, // adaptive.A4
+            Entry::Lane(_) => false, // readers.A4
             Entry::Hold(hold) => self.object.object.is_poisoned_held(hold.state()),
         }
     }
@@ -104,7 +104,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Deref for ReadGuard<'_, T, L> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: adaptive.A1 or oplog.W1 - the entry keeps all other threads from changing the
+        // SAFETY: readers.A1 or object.W1 - the entry keeps all other threads from changing the
         // value and from moving it, until the guard is dropped.
         unsafe { (*self.value).deref().assume_init_ref() }
     }
@@ -129,11 +129,11 @@ impl<T: Send + Sync + 'static, L: Log<T>> Drop for ReadGuard<'_, T, L> {
                 }
             }
             Entry::Hold(hold) => {
-                // SAFETY: oplog.W1 - the guard has the hold, and the reference to the value is
+                // SAFETY: object.W1 - the guard has the hold, and the reference to the value is
                 // gone.
                 let released = unsafe { self.object.object.try_release(hold) };
                 if !released {
-                    // SAFETY: oplog.W1 - as above.
+                    // SAFETY: object.W1 - as above.
                     unsafe { self.object.object.release_slow(hold, false) };
                 }
             }

@@ -35,8 +35,8 @@
 //! # Laws
 //!
 //! Owns: [`Adaptive`], that is, when an object is shared. Does not own: logs and the lock
-//! ([`Deferred`]), and how readers are let in and kept out (`readers`, with the laws adaptive.A1 to
-//! adaptive.A5).
+//! ([`Deferred`]), and how readers are let in and kept out (`readers`, with the laws readers.A1 to
+//! readers.A5).
 //!
 //! - adaptive.A6 A cold object becomes shared when reads are due (`contention`) and there were
 //!   `SHARED_FROM` times as many reads as updates. Some updates later it stops being shared if the

@@ -61,11 +61,11 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         self.readers().is_some_and(Readers::is_read_by_me)
     }
 
-    /// Enters through the thread's lane, if the object is shared (adaptive.A1).
+    /// Enters through the thread's lane, if the object is shared (readers.A1).
     #[inline(always)]
     pub(super) fn enter_lane(&self) -> Option<&Lane> {
         let readers = self.readers()?;
-        // BUG: a reader enters though there are logs beside the value (adaptive.A1).
+        // BUG: a reader enters though there are logs beside the value (readers.A1).
         if self.object.has_hot_state() && !seeded_bug!("beside-logs") {
             return None;
         }
@@ -114,7 +114,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             return Err(Refused::HeldBySelf);
         }
         let hold = self.object.acquire_hold(true)?;
-        // BUG: an object changes its mode while its gate is open (adaptive.A4).
+        // BUG: an object changes its mode while its gate is open (readers.A4).
         if self.is_shared_by(hold) && !seeded_bug!("open-promotion") {
             if let Err(refused) = self.readers_or_new().close(true) {
                 drop(ColdGuard::of_counted(&self.object));
@@ -203,7 +203,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
         let hold = ColdGuard::of(&self.object);
         if readers.is_open() && self.take_ratio(readers) >= BIASED_FROM {
-            readers.open(true); // adaptive.A3: it was open, so this sets the bias at most
+            readers.open(true); // readers.A3: it was open, so this sets the bias at most
         }
         drop(hold);
     }

@@ -1,4 +1,4 @@
-//! Models of laws adaptive.A1 to adaptive.A6.
+//! Models of laws readers.A1 to adaptive.A6.
 //!
 //! The canary is the value's own cell, which is a loom cell here. If an update runs beside a
 //! reader, or after it with no happens-before between them, the model fails whatever its assertions
@@ -153,7 +153,7 @@ fn loom_read_that_is_due_races_an_update() {
 }
 
 /// An update of a shared object by a thread that must not wait for its readers, because it is one
-/// of them. Another thread reads the object, and a third waits for the value (adaptive.A5).
+/// of them. Another thread reads the object, and a third waits for the value (readers.A5).
 #[test]
 fn loom_update_beside_readers_races_a_read() {
     model(1, || {
@@ -229,7 +229,7 @@ fn loom_updates_of_each_other_in_shared() {
 }
 
 /// An update by a thread that holds another object, while the updated object changes its mode
-/// (adaptive.A5).
+/// (readers.A5).
 fn update_from_inside_races_the_way_into(mode: Mode) {
     model(2, move || {
         let lists = two_in(Mode::Direct);

@@ -1,5 +1,5 @@
-//! The combining tree: helpers collect on the reader's behalf (oplog.B1 to oplog.B4), in one branch
-//! and in two.
+//! The combining tree: helpers collect on the reader's behalf (combining_tree.B1 to
+//! combining_tree.B4), in one branch and in two.
 //!
 //! By default all slots are members from the start: becoming a member takes a collection, which
 //! would make the models too large.
@@ -53,7 +53,7 @@ fn loom_tree_ordered_reader_sees_cause_before_effect() {
 }
 
 /// A helper of a collection that is over may still access the branches when an eviction frees them
-/// (oplog.C10).
+/// (log_set.C10).
 #[test]
 fn loom_tree_helper_races_an_eviction() {
     model(2, || {

@@ -1,5 +1,5 @@
-//! Promotion, demotion, updates under a guard, and the drop of an object (oplog.D8, oplog.W1 to
-//! oplog.W3).
+//! Promotion, demotion, updates under a guard, and the drop of an object (oplog.D8, object.W1 to
+//! object.W3).
 
 use super::{Bag, builder, contents, hot, push, spawn};
 use crate::oplog::{Deferred, Logs, Publish};
@@ -94,7 +94,7 @@ fn loom_promotion_races_demotion_and_the_value_has_one_place() {
 }
 
 /// A thread that holds a cold object may update it. That promotes the object under the guard
-/// (oplog.W2), and the guard must still see the value at its place.
+/// (object.W2), and the guard must still see the value at its place.
 #[test]
 fn loom_append_under_a_cold_guard_is_logged_for_the_next_read() {
     model(2, || {

@@ -1,7 +1,7 @@
-//! Models of deferred updates: laws oplog.D1, oplog.D2, oplog.D6, oplog.D8, oplog.D10, oplog.C1 to
-//! oplog.C5, oplog.W1 to oplog.W3, oplog.B1 to oplog.B4, and adaptive.A1 to adaptive.A6, in every
-//! interleaving up to a bound. The header of [`crate::percpu::loom_tests`] says what loom can and
-//! cannot show, and how a model is itself tested.
+//! Models of deferred updates: laws oplog.D1, oplog.D2, oplog.D6, oplog.D8, oplog.D10, hot_state.C1
+//! to hot_state.C5, object.W1 to object.W3, combining_tree.B1 to combining_tree.B4, and readers.A1
+//! to adaptive.A6, in every interleaving up to a bound. The header of [`crate::percpu::loom_tests`]
+//! says what loom can and cannot show, and how a model is itself tested.
 //!
 //! The canaries are the library's own cells: logs, values and the data under the lock are in loom's
 //! `UnsafeCell`s here. If two threads access one of them concurrently, or without a happens-before

@@ -1,5 +1,5 @@
-//! Logs with stamps: collected up to a cut, applied in the order of stamps (oplog.C4, oplog.D2).
-//! The clock is a counter here; `hardware` has the same races with hardware stamps.
+//! Logs with stamps: collected up to a cut, applied in the order of stamps (hot_state.C4,
+//! oplog.D2). The clock is a counter here; `hardware` has the same races with hardware stamps.
 
 use super::races::{reader_sees_cause_before_effect, reads_of_own_updates_race_a_read};
 use super::{List, builder, push, spawn};

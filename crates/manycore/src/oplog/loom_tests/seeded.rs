@@ -185,7 +185,7 @@ fn loom_read_that_forgets_late_updates_is_caught() {
 
 #[test]
 fn loom_release_that_looks_for_a_promotion_too_early_is_caught() {
-    let asserted = "lock.K1: a lock is released by another thread";
+    let asserted = "lock_word.K1: a lock is released by another thread";
     let signs = ["unlocked by another", "an update is missing", "deadlock", asserted];
     catches(
         "blind-unlock",

@@ -1,4 +1,5 @@
-//! Two objects and one place in the table: evictions (oplog.T1 to oplog.T4, oplog.W3, oplog.C7).
+//! Two objects and one place in the table: evictions (oplog_table.T1 to oplog_table.T4, object.W3,
+//! hot_state.C7).
 
 use super::{Bag, contents, push, spawn};
 use crate::oplog::{Deferred, LogTable, Logs, Publish};

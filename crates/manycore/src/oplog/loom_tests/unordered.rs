@@ -1,4 +1,4 @@
-//! Logs without stamps: all updaters are stopped at one moment (oplog.C3).
+//! Logs without stamps: all updaters are stopped at one moment (hot_state.C3).
 
 use super::races::{
     appends_race_a_read, appends_race_two_reads, reader_sees_cause_before_effect,

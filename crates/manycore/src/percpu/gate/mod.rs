@@ -18,7 +18,7 @@
 //! - gate.E1 *Enter*: a reader stores that it is inside, passes its half of the barrier, and loads
 //!   the gate's word. It is inside if the word lets it in; otherwise it withdraws the announcement.
 //! - gate.E2 *Close*: a closer changes the word so that it lets no reader in, passes its half of
-//!   the barrier, and then looks at each line. By percpu.B1 a reader saw the word closed, or the
+//!   the barrier, and then looks at each line. By barrier.B1 a reader saw the word closed, or the
 //!   closer sees it on its line.
 //! - gate.E3 *Wait*: a reader withdraws by Release, and the closer looks by Acquire. A closer opens
 //!   by Release, and a reader loads the word by Acquire. So what the closer does between the wait

@@ -4,10 +4,10 @@
 //! its version, its length and the second in which it ends, over and over.
 //!
 //! Laws:
-//! - soak.O1 A read that was sent after the reply to version `v` gives nothing older than `v`.
-//! - soak.O2 It gives nothing newer than what was sent before its own reply came.
-//! - soak.O3 It gives no value of which the time is over, and none that is not whole.
-//! - soak.O4 It may give nothing at all: items are evicted.
+//! - oracle.O1 A read that was sent after the reply to version `v` gives nothing older than `v`.
+//! - oracle.O2 It gives nothing newer than what was sent before its own reply came.
+//! - oracle.O3 It gives no value of which the time is over, and none that is not whole.
+//! - oracle.O4 It may give nothing at all: items are evicted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -72,7 +72,8 @@ impl Oracle {
         self.keys[key].done.store(version, Ordering::SeqCst);
     }
 
-    /// A read that is about to be sent: nothing that was answered before may be missing (soak.O1).
+    /// A read that is about to be sent: nothing that was answered before may be missing
+    /// (oracle.O1).
     pub fn read(&self, key: usize) -> Read {
         let oldest = self.keys[key].done.load(Ordering::SeqCst);
         Read { key, oldest, newest: None, second: second() }
@@ -96,11 +97,11 @@ impl Oracle {
             let begin = String::from_utf8_lossy(&got[..got.len().min(60)]);
             return wrong(format!("no value of ours: {begin:?}"));
         };
-        // soak.O3: whole, and in time.
+        // oracle.O3: whole, and in time.
         if length != got.len() as u64 || value(key, version, got.len(), end) != got {
             return wrong(format!("{} bytes that were never set", got.len()));
         }
-        // soak.O2: what was sent until now may have been done.
+        // oracle.O2: what was sent until now may have been done.
         let newest = newest.unwrap_or_else(|| self.keys[key].begun.load(Ordering::SeqCst));
         if !(oldest..=newest).contains(&version) {
             return wrong(format!("not a version of {oldest}..={newest}"));

@@ -114,7 +114,7 @@ impl<'a> Strict<'a> {
                 loop {
                     let line = self.line()?;
                     if line == "END" {
-                        // soak.O4: whatever is still left.
+                        // oracle.O4: whatever is still left.
                         break;
                     }
                     let words: Vec<&str> = line.split(' ').collect();

@@ -1,5 +1,5 @@
 //! The count of weak handles, and the check whether a handle is the only one of either kind
-//! (scalable_arc.A9).
+//! (count.A9).
 
 use super::super::word::TOO_MANY;
 use super::{Head, LOCKED};
@@ -30,7 +30,7 @@ impl Head {
     }
 
     /// Returns true if the handle of this tag is the only one, weak ones included
-    /// (scalable_arc.A9). The caller has the handle, and lets no other thread use it.
+    /// (count.A9). The caller has the handle, and lets no other thread use it.
     pub(in super::super) fn is_unique(&self, tag: u64) -> bool {
         // ORDER: Acquire; pairs with Release in `side`.
         let side = self.side.load(Ordering::Acquire);
@@ -43,7 +43,7 @@ impl Head {
         // SAFETY: the side, once set, is neither changed nor freed while the head lives (`side`).
         let weak = &unsafe { &*side }.weak.0;
         // BUG: a weak handle is made while a thread takes its handle for the only one
-        // (scalable_arc.A9).
+        // (count.A9).
         if sync::seeded_bug!("weak-unlocked") {
             return weak.load(Ordering::Acquire) == 1 && self.word_of_only(tag).is_some();
         }
