@@ -45,9 +45,9 @@ impl<K, V> EntryLayout<K, V> {
     pub(super) const LINES: usize = (HEAD + FEWEST * Self::ENTRY).div_ceil(LINE_WORDS);
     /// Entries of a bucket: six or seven.
     pub(super) const SLOTS: usize = (Self::LINES * LINE_WORDS - HEAD) / Self::ENTRY;
-    /// Entries for each bucket beyond which the table grows: as many as there are slots. With one
-    /// more, half of the buckets overflow before it does.
-    pub(super) const LOAD: usize = Self::SLOTS;
+    /// Entries for each bucket beyond which the table grows. More than there are slots, so that
+    /// half of it still fills most of them.
+    pub(super) const LOAD: usize = Self::SLOTS + 1;
     /// Bits of a tag. The highest is always zero, and in the tag of a free slot all are.
     pub(super) const TAG: u32 = {
         assert!(Self::SLOTS < 8, "flat_hash_map.F1: tags leave no room for the classes");

@@ -88,10 +88,10 @@ use std::hash::RandomState;
 ///   Updates lock the key's bucket; neither a closure nor `Hash` runs under the lock.
 /// - Cost of a read: the hash and one line of memory. Of a key that is there, also the line of its
 ///   entry, if that is another one (of 16 bytes, every third), or another bucket if it overflows
-///   its own (one of eighty in a table that has grown just now, one of seven in a full one). A key
-///   that is absent costs another bucket where that has a key of its class, one of eight. Of an
+///   its own (one of fifty in a table that has grown just now, one of five in one that is full). A
+///   key that is absent costs another bucket where that has a key of its class, one of eight. Of an
 ///   update: an exchange and a store; of an insertion or removal also a [`Counter`]'s.
-/// - Growth: the table doubles at as many entries as it has slots. The first update that
+/// - Growth: the table doubles at eight entries for each seven slots. The first update that
 ///   notices maps the new table and does not fill it. Then each update moves its own bucket, or
 ///   sixteen others if that has moved, and hashes their keys. The table shrinks only by
 ///   [`shrink_to_fit`](Self::shrink_to_fit), which threads may call while others use the map.
