@@ -49,13 +49,15 @@ fn write_fields(fields: &Fields) -> Option<proc_macro2::TokenStream> {
     let types = fields.iter().map(|field| &field.ty);
     Some(quote! {
         #[inline(always)]
-        fn __write(value: &Self, bytes: &mut [u8]) {
+        unsafe fn __write(value: &Self, to: *mut u8) {
             let Self { #(#members: #names),* } = *value;
-            #({
-                let at = ::core::mem::offset_of!(Self, #members);
-                let bytes = &mut bytes[at..][..::core::mem::size_of::<#types>()];
-                <#types as ::manycore::collections::Plain>::__write(&#names, bytes);
-            })*
+            // SAFETY: each field's place in the struct; the caller has room for the whole.
+            unsafe {
+                #(<#types as ::manycore::collections::Plain>::__write(
+                    &#names,
+                    to.add(::core::mem::offset_of!(Self, #members)),
+                );)*
+            }
         }
     })
 }

@@ -79,16 +79,18 @@ const MAX_WORDS: usize = MAX_BYTES / 8;
 /// map.insert(1, [0_u64; 5]);
 /// ```
 pub unsafe trait Plain: Copy + Send + 'static {
-    /// Writes the value's bytes over `bytes`, which are as many and zero, but for gaps: those stay
+    /// Writes the value's bytes to `to`, where as many are zero, and leaves out gaps: those stay
     /// zero. A part of the derive macro, and not to be implemented by hand.
+    ///
+    /// # Safety
+    /// As many bytes may be written there as the value has.
     #[doc(hidden)]
     #[inline(always)]
-    fn __write(value: &Self, bytes: &mut [u8]) {
-        // SAFETY: every byte of the value is initialized (# Safety), and it is borrowed.
-        let all = unsafe {
-            std::slice::from_raw_parts(std::ptr::from_ref(value).cast::<u8>(), size_of::<Self>())
-        };
-        bytes.copy_from_slice(all);
+    unsafe fn __write(value: &Self, to: *mut u8) {
+        let from = std::ptr::from_ref(value).cast::<u8>();
+        // SAFETY: every byte of the value is initialized (`Plain`), and the caller has room for as
+        // many. It is no part of the value, which is borrowed.
+        unsafe { to.copy_from_nonoverlapping(from, size_of::<Self>()) };
     }
 }
 
@@ -116,9 +118,10 @@ non_zero! { u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize }
 // SAFETY: elements are plain and follow each other; each leaves out its own gaps.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     #[inline(always)]
-    fn __write(value: &Self, bytes: &mut [u8]) {
-        for (value, bytes) in value.iter().zip(bytes.chunks_exact_mut(size_of::<T>().max(1))) {
-            T::__write(value, bytes);
+    unsafe fn __write(value: &Self, to: *mut u8) {
+        for (index, value) in value.iter().enumerate() {
+            // SAFETY: the element's place in an array; the caller has room for the whole.
+            unsafe { T::__write(value, to.add(index * size_of::<T>())) };
         }
     }
 }
@@ -128,11 +131,9 @@ macro_rules! tuples {
         // SAFETY: the fields are plain, and nothing between them is written.
         unsafe impl<$($field: Plain),*> Plain for ($($field,)*) {
             #[inline(always)]
-            fn __write(value: &Self, bytes: &mut [u8]) {
-                $(
-                    let own = &mut bytes[offset_of!(Self, $index)..][..size_of::<$field>()];
-                    $field::__write(&value.$index, own);
-                )*
+            unsafe fn __write(value: &Self, to: *mut u8) {
+                // SAFETY: each field's place in the tuple; the caller has room for the whole.
+                unsafe { $($field::__write(&value.$index, to.add(offset_of!(Self, $index)));)* }
             }
         }
     )*};
@@ -165,10 +166,7 @@ impl Bits {
         const { assert!(words_of::<T>() <= MAX_WORDS) };
         let mut bits = [0_u64; MAX_WORDS];
         // SAFETY: as many bytes are here (asserted above).
-        let bytes = unsafe {
-            std::slice::from_raw_parts_mut(bits.as_mut_ptr().cast::<u8>(), size_of::<T>())
-        };
-        T::__write(value, bytes);
+        unsafe { T::__write(value, bits.as_mut_ptr().cast()) };
         Self(bits)
     }
 
