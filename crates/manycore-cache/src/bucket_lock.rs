@@ -6,17 +6,14 @@
 //!
 //! Laws:
 //! - bucket_lock.W1 A thread that finds the byte free may take it, and so barge past the queue. A
-//! thread
-//!   that finds it held enqueues, and keeps the *turn*, the head of the queue, until it has
+//!   thread that finds it held enqueues, and keeps the *turn*, the head of the queue, until it has
 //!   released the lock.
 //! - bucket_lock.W2 The owner of the turn marks a held byte as wanted. The holder leaves a wanted
-//! byte
-//!   reserved, and only the owner of the turn takes a reserved one: no thread barges for ever. A
-//!   mark that the holder's store overwrites is set again.
+//!   byte reserved, and only the owner of the turn takes a reserved one: no thread barges for ever.
+//!   A mark that the holder's store overwrites is set again.
 //! - bucket_lock.W3 A thread that holds a lock of a table does not wait for that table's turn; a
-//! thread
-//!   that replaces a table acquires the turn first, and keeps it. So the owner of the turn does not
-//!   wait for a thread that waits for the turn.
+//!   thread that replaces a table acquires the turn first, and keeps it. So the owner of the turn
+//!   does not wait for a thread that waits for the turn.
 //! - bucket_lock.W4 The byte of a replaced table stays `MOVED` for ever.
 //!
 //! Source: the queue is that of Mellor-Crummey and Scott (1991), which the ParSec paper (EuroSys

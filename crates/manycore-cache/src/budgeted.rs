@@ -2,12 +2,10 @@
 //!
 //! Laws:
 //! - budgeted.S1 What segment.G1 says of the capacity holds of a budgeted cache's *granted*
-//! capacity: as
-//!   much as it has charged. It grows when an insertion finds the pool empty, by a batch, and
-//!   shrinks when the budget asks; the builder's capacity bounds it.
+//!   capacity: as much as it has charged. It grows when an insertion finds the pool empty, by a
+//!   batch, and shrinks when the budget asks; the builder's capacity bounds it.
 //! - budgeted.S2 A cache gives back in a thread that holds no bucket's lock: within a callback
-//! under a
-//!   lock of any cache it gives nothing.
+//!   under a lock of any cache it gives nothing.
 
 use crate::builder::{BuildError, Builder};
 use crate::departure::Back;

@@ -2,11 +2,9 @@
 //!
 //! Laws:
 //! - deadlock.C1 A thread notes the loads whose user code it is running, innermost last. A request
-//! for
-//!   a key whose load is among them would wait for itself.
+//!   for a key whose load is among them would wait for itself.
 //! - deadlock.C2 A load that waits for another, or runs another, has an edge to it, in one graph
-//! for
-//!   all caches. An edge that would close a cycle is not added: its request panics, which ends
+//!   for all caches. An edge that would close a cycle is not added: its request panics, which ends
 //!   that load, and the others go on.
 //!
 //! Requests that no load makes have no edge, and take no lock here.

@@ -5,12 +5,10 @@
 //! - departure.D1 An entry is weighed before it is unlinked, so that a weigher that panics loses
 //!   nothing; the weight that was taken is what is given back.
 //! - departure.D2 What is unlinked is retired once and told once. User code that panics (a
-//! listener, or
-//!   the destructor of another entry) keeps the rest from neither; the first panic goes on when all
-//!   is done.
+//!   listener, or the destructor of another entry) keeps the rest from neither; the first panic
+//!   goes on when all is done.
 //! - departure.D3 An entry whose time is over leaves as expired, by every way out: a read, an
-//! update of
-//!   its key, an update that makes room, a sweep, or a removal of many.
+//!   update of its key, an update that makes room, a sweep, or a removal of many.
 
 use crate::Cache;
 use crate::builder::Listener;

@@ -7,10 +7,9 @@
 //! - huge_pages.L1 From 4 KiB on the memory comes from the system and goes back there at once: the
 //!   tables that a growing cache leaves behind do not stay with the allocator.
 //! - huge_pages.L2 Behind the requested lines are spare ones. Each is handed out once. Untouched
-//! pages
-//!   of them cost nothing.
+//!   pages of them cost nothing.
 //! - huge_pages.L3 The allocation has room for all lines from the first on, which is aligned to a
-//! line.
+//!   line.
 
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;

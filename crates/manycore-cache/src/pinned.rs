@@ -2,13 +2,11 @@
 //!
 //! Laws:
 //! - cache_pinned.P1 A bit of the link says that its entry is pinned. It changes under the lock of
-//! the
-//!   bucket, and goes with the link: an entry that is replaced, removed or expired is not pinned
-//!   any more. A table that is replaced and an entry that is moved keep it.
+//!   the bucket, and goes with the link: an entry that is replaced, removed or expired is not
+//!   pinned any more. A table that is replaced and an entry that is moved keep it.
 //! - cache_pinned.P2 Pinned entries weigh half of the capacity together at most, when they are
-//! pinned:
-//!   that is charged before the bit is set, and given back after it has gone. So there is something
-//!   to evict, and an entry that weighs more than what they leave is turned away.
+//!   pinned: that is charged before the bit is set, and given back after it has gone. So there is
+//!   something to evict, and an entry that weighs more than what they leave is turned away.
 
 use crate::Cache;
 use crate::guard::Guard;

@@ -5,19 +5,16 @@
 //!
 //! Laws:
 //! - probation.Q1 Records are hints: what is linked counts. A record whose entry is gone finds
-//! nothing,
-//!   or another entry on probation in its bucket. The ends of the queue are read and written
-//!   without a lock: threads at it at once may lose a record, or take one twice. A lost one leaves
-//!   an entry on probation to the next record of its bucket, or to the hand.
+//!   nothing, or another entry on probation in its bucket. The ends of the queue are read and
+//!   written without a lock: threads at it at once may lose a record, or take one twice. A lost one
+//!   leaves an entry on probation to the next record of its bucket, or to the hand.
 //! - probation.Q2 Records are added with the lock of their entry's bucket held; so none is added to
-//! a
-//!   table that is being replaced.
+//!   a table that is being replaced.
 //! - probation.Q3 The queue's target is from an eighteenth of a record for each bucket, which is
-//! about
-//!   a hundredth of the entries, to seven eighths of the ring. Before the first eviction there is
-//!   none, and nothing is on probation. The target moves by half a record when a key comes back
-//!   that the ghosts remember. It grows if more of those come back that were evicted on probation
-//!   than of those that had proved themselves, and shrinks if not. What comes back is a
+//!   about a hundredth of the entries, to seven eighths of the ring. Before the first eviction
+//!   there is none, and nothing is on probation. The target moves by half a record when a key comes
+//!   back that the ghosts remember. It grows if more of those come back that were evicted on
+//!   probation than of those that had proved themselves, and shrinks if not. What comes back is a
 //!   share of what left: an average that forgets, in which each of the last 256 or so counts.
 
 use crate::ghosts::Part;

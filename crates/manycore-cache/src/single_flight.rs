@@ -2,33 +2,28 @@
 //!
 //! Laws:
 //! - single_flight.F1 A load is in the list from before its leader looks into the cache a second
-//! time until
-//!   after it has put the value there, or has given up, by whatever way: returning, panicking, or
-//!   being dropped as a future.
+//!   time until after it has put the value there, or has given up, by whatever way: returning,
+//!   panicking, or being dropped as a future.
 //! - single_flight.F2 A waiter is woken when the load leaves the list, and then looks again; it may
-//! lead
-//!   next.
+//!   lead next.
 //! - single_flight.F3 A thread that blocks waits for loads of blocked threads alone, never for a
-//! future,
-//!   which may be its own thread's to poll: it loads beside it. A future waits for both.
+//!   future, which may be its own thread's to poll: it loads beside it. A future waits for both.
 //! - single_flight.F4 A load whose key is updated after the load's beginning is marked, under the
-//! lock of
-//!   the key's bucket, and is not put in; its leader looks at the mark under the same lock. Updates
-//!   know a load by its hash: one of equal hash is marked as well, and is only not kept.
+//!   lock of the key's bucket, and is not put in; its leader looks at the mark under the same lock.
+//!   Updates know a load by its hash: one of equal hash is marked as well, and is only not kept.
 //! - single_flight.F5 A load's key is in its node from the beginning. Requests compare it in a
-//! section of
-//!   their own, opened before they look into the list, with no lock held. It is taken off the list
-//!   before its node is linked or retired; so no request has it after the grace period.
+//!   section of their own, opened before they look into the list, with no lock held. It is taken
+//!   off the list before its node is linked or retired; so no request has it after the grace
+//!   period.
 //! - single_flight.F6 The error of a load reaches every request that waits for it and expects its
-//! type. It
-//!   is published once, with the load's end, and not if the load was marked (single_flight.F4): a
-//!   request that began after an update of its key never gets an error from before. The leader
-//!   looks at the mark after the load has left the list, because requests join until then.
+//!   type. It is published once, with the load's end, and not if the load was marked
+//!   (single_flight.F4): a request that began after an update of its key never gets an error from
+//!   before. The leader looks at the mark after the load has left the list, because requests join
+//!   until then.
 //! - single_flight.F7 A load may begin while its key has an entry, to replace it ahead of its end.
-//! There is
-//!   none if another load of the key is listed, of whichever kind; its request waits for none. As
-//!   any load, it is not put in if the key was updated since (single_flight.F4), also by another
-//!   load.
+//!   There is none if another load of the key is listed, of whichever kind; its request waits for
+//!   none. As any load, it is not put in if the key was updated since (single_flight.F4), also by
+//!   another load.
 
 use crate::deadlock::{self, Edge, LoadId, Running};
 use crate::node::{Fresh, Home, Node, Seed};

@@ -2,22 +2,19 @@
 //!
 //! Laws:
 //! - cache_table.T1 A bucket is a line: seven links, a reference byte (the access *frequency*) for
-//! each,
-//!   a lock. A link is the node's address below a bit that says whether it is
-//!   pinned, a zero, and 14 bits of its key's hash. A link
-//!   of tag 0 that is not null, in the last place, leads to another bucket of the chain. Chains
-//!   only grow, with their table, and their buckets are the table's spare lines while it has any.
+//!   each, a lock. A link is the node's address below a bit that says whether it is pinned, a zero,
+//!   and 14 bits of its key's hash. A link of tag 0 that is not null, in the last place, leads to
+//!   another bucket of the chain. Chains only grow, with their table, and their buckets are the
+//!   table's spare lines while it has any.
 //! - cache_table.T2 Links change only under the lock of the chain's first bucket, by one store
-//! each: that
-//!   store is the moment of the update. Readers take no lock: a key is linked in one place, and
-//!   moves to another only behind a link that leads there before the old place is overwritten.
+//!   each: that store is the moment of the update. Readers take no lock: a key is linked in one
+//!   place, and moves to another only behind a link that leads there before the old place is
+//!   overwritten.
 //! - cache_table.T3 The frequency is a hint: readers and evictors write it without order, and may
-//! lose
-//!   each other's.
+//!   lose each other's.
 //! - cache_table.T4 A table is replaced with all its locks held, and its locks are never free
-//! again. So
-//!   what a reader finds in it later is what held when it was replaced, which is after the reader
-//!   began.
+//!   again. So what a reader finds in it later is what held when it was replaced, which is after
+//!   the reader began.
 
 mod bucket;
 

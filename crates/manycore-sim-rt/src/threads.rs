@@ -20,8 +20,7 @@
 //! - threads.S1 While a simulation is active, one kernel thread runs. Every adopted one is parked,
 //!   or is ending while the simulating one waits for it.
 //! - threads.S2 A thread's `place` is what `switch` saved when the thread last gave way, or what
-//! its
-//!   trampoline left. It is used once.
+//!   its trampoline left. It is used once.
 //! - threads.S3 Destructors run on the virtual thread, before it ends for the engine.
 
 use std::ffi::{c_int, c_void};

@@ -2,11 +2,11 @@
 //!
 //! Laws:
 //! - request_log.Y1 While requests are not logged, a slice of them costs one check of the
-//! verbosity.
+//!   verbosity.
 //! - request_log.Y2 A request is logged once, when it was received whole, and before its replies.
 //!   Values, passwords and the bytes of refused values are not logged.
 //! - request_log.Y3 Each line of the log is one request, reply or row of a header
-//! ([`log::escape`]).
+//!   ([`log::escape`]).
 
 use crate::log;
 use crate::protocol::binary::HEADER;

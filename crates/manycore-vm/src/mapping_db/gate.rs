@@ -10,19 +10,16 @@
 //!
 //! Laws:
 //! - mapping_db_gate.Q1 A dead node is queued in a section, with the current label. A flush raises
-//! the
-//!   label, notes the moment, and waits until the sections that were open at that moment are over.
-//!   Then it takes everything with the old label or an older one. So everything queued with these
-//!   labels is there, and a root comes with all mappings derived from it (tree.M6).
+//!   the label, notes the moment, and waits until the sections that were open at that moment are
+//!   over. Then it takes everything with the old label or an older one. So everything queued with
+//!   these labels is there, and a root comes with all mappings derived from it (tree.M6).
 //! - mapping_db_gate.Q2 A flush unmaps everything that it took in one call of the backing, with
-//! adjacent
-//!   pages joined. Only then are addresses, frames and nodes free. If the backing refuses, the
-//!   flush asks it for each span alone. A span that it refuses again waits for the next flush, and
-//!   so does a frame as long as one of its mappings waits.
+//!   adjacent pages joined. Only then are addresses, frames and nodes free. If the backing refuses,
+//!   the flush asks it for each span alone. A span that it refuses again waits for the next flush,
+//!   and so does a frame as long as one of its mappings waits.
 //! - mapping_db_gate.Q3 Queued nodes are taken at the earliest a tick after the label was raised,
-//! or at
-//!   once by [`flush`](super::MappingDb::flush). Until then, a thread that checks reads a line that
-//!   is written once in a tick, and writes no line that others use.
+//!   or at once by [`flush`](super::MappingDb::flush). Until then, a thread that checks reads a
+//!   line that is written once in a tick, and writes no line that others use.
 //!
 //! Source: ParSec, sections 3.7 and 5.3 (10 ms between flushes of the TLBs).
 

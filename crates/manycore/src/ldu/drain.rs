@@ -15,8 +15,7 @@
 //!   the hands of the drain that looks at it. A panic leaves it in a list.
 //! - drain.R2 After a drain has let a member go, it does not touch the member (ldu.U3).
 //! - drain.R3 If a member's changes since the last read came to nothing, the member stays queued,
-//! in
-//!   `carry`, as long as it goes on changing. So its next changes need no push, and its queue's
+//!   in `carry`, as long as it goes on changing. So its next changes need no push, and its queue's
 //!   line stays where it is. The first read that finds it unchanged for some reads lets it go.
 //! - drain.R4 While the set is poisoned, its structure is told nothing. Members that came and went
 //!   leave the queues all the same, and are freed. So what waits is bounded by what is in the set,

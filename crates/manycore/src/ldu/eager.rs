@@ -13,8 +13,7 @@
 //!   member is in no queue. In every other case it is deferred, as usual. So an eager change never
 //!   has to wait for anything, and the two kinds may mix.
 //! - eager.E2 An eager change leaves the member's word as a deferred change would, after a drain
-//! has
-//!   told the structure and let the member go (ldu_word.M1).
+//!   has told the structure and let the member go (ldu_word.M1).
 //!
 //! Why reads stay linearizable (ldu.U6). An eager change takes effect under the lock. A read holds
 //! the lock from before its cut to its end, since nothing is shared while a set is eager.

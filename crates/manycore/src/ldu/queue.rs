@@ -4,9 +4,8 @@
 //!
 //! Laws:
 //! - queue.Q1 The thread that made a member queued pushes it (ldu_word.M1 of `word`), and no other
-//! thread
-//!   does until a drain has let the member go. So a member is in one stack at most, and `next` has
-//!   one writer.
+//!   thread does until a drain has let the member go. So a member is in one stack at most, and
+//!   `next` has one writer.
 //! - queue.Q2 The order of a stack means nothing: the words say what is to be done.
 //! - queue.Q3 If a slot's stack is not empty, its dirty bit is set, or the push is still under way.
 //!   The drain clears the bit before it empties the stack.

@@ -6,19 +6,15 @@
 //!
 //! Laws (U numbers are the parent module's):
 //! - **set_domain.F1** A set is a number, given out once in a process. So a member that waits in a
-//! queue
-//!   is never taken for a member of a later set, and a set needs no end.
+//!   queue is never taken for a member of a later set, and a set needs no end.
 //! - **set_domain.F2** A set enters the map with the first insertion that a read applies, and
-//! leaves it
-//!   when a read takes out the last of its members. A set that came and went between two reads is
-//!   never in the map.
+//!   leaves it when a read takes out the last of its members. A set that came and went between two
+//!   reads is never in the map.
 //! - **set_domain.F3** A member in a free list is idle: no structure has it, and no read will ask
-//! for it,
-//!   although a queue may still have it (as [`recycle_raw`](DeferredSet::recycle_raw) says). So its
-//!   set and its value belong to the list, and its marks do not.
+//!   for it, although a queue may still have it (as [`recycle_raw`](DeferredSet::recycle_raw)
+//!   says). So its set and its value belong to the list, and its marks do not.
 //! - **set_domain.F4** A set's count of members is right also after a panic of its structure: the
-//! call
-//!   counts as made (ldu.U7), before the structure is called. So no set is left over without
+//!   call counts as made (ldu.U7), before the structure is called. So no set is left over without
 //!   members.
 //!
 //! Source: LDU, section 2.5.1 and 2.5.3: the anonymous reverse map has one lock for the drain, and

@@ -9,17 +9,14 @@
 //!
 //! Laws (U numbers are the parent module's):
 //! - ldu_word.M1 `APPLIED` is what the structure has been told. Without `QUEUED` it means nothing:
-//! then
-//!   the structure knows what `ATTACHED` says.
+//!   then the structure knows what `ATTACHED` says.
 //! - ldu_word.M2 `BEFORE` is what `ATTACHED` was before the first change that noted the word's
-//! epoch.
-//!   Only the read that raised the epoch to that number can be at work, and for it `BEFORE` is the
-//!   state at the cut (ldu.U6).
+//!   epoch. Only the read that raised the epoch to that number can be at work, and for it `BEFORE`
+//!   is the state at the cut (ldu.U6).
 //! - ldu_word.M3 The epoch of a word never falls: a change that found an older epoch takes the
-//! word's.
+//!   word's.
 //! - ldu_word.M4 `DEAD` means that only a drain will access the member again. `DEAD` without
-//! `QUEUED`
-//!   does not last: the thread that sets `DEAD` or clears `QUEUED` frees the member.
+//!   `QUEUED` does not last: the thread that sets `DEAD` or clears `QUEUED` frees the member.
 //! - ldu_word.M5 `BUSY` is set while the structure is being told.
 
 const ATTACHED: u64 = 1;

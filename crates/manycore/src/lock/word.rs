@@ -17,12 +17,10 @@
 //!
 //! Laws:
 //! - lock_word.K1 Mutual exclusion: the CAS from unlocked (Acquire) reads the value of the
-//! unlocking
-//!   instruction (Release), or of a read-modify-write in its release sequence.
+//!   unlocking instruction (Release), or of a read-modify-write in its release sequence.
 //! - lock_word.K2 No lost wake-up: a thread that parks has set WAITERS in the word that it
-//! compared. A
-//!   thread that unlocks a word with WAITERS wakes one waiter, unless SPIN says that a spinning
-//!   waiter is there to do so.
+//!   compared. A thread that unlocks a word with WAITERS wakes one waiter, unless SPIN says that a
+//!   spinning waiter is there to do so.
 //!   - A thread that was woken *owes* a wake-up, because other threads may still be parked. So it
 //!     sets WAITERS in the word when it locks, when it sets SPIN, or before it parks. If the word
 //!     has become HOT by then, it wakes all the others.
@@ -32,8 +30,7 @@
 //!   - If a free word has WAITERS without SPIN, that WAITERS is stale: the thread that unlocked the
 //!     word has woken a waiter, and that waiter owes. The next locker clears the flag.
 //! - lock_word.K3 The unlocking instruction is the last access to the word's memory, so the next
-//! owner
-//!   may free the lock.
+//!   owner may free the lock.
 //!
 //! A waiter looks at the word a few times. It then goes on spinning only if no other waiter spins
 //! (SPIN) and none is parked, or if it has been parked itself. So on a machine with many cores, one

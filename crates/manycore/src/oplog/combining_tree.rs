@@ -20,33 +20,29 @@
 //!
 //! Laws:
 //! - combining_tree.B1 A thread that has *claimed* a branch has exclusive access to its load until
-//! it marks
-//!   the branch as done; from then on the reader has. A branch is claimed at most once per
+//!   it marks the branch as done; from then on the reader has. A branch is claimed at most once per
 //!   collection, by a helper or by the reader. Its word holds the number of the collection (a hot
 //!   state's numbers increase, [`gate`](super::gate)), and is exchanged only for the number of a
 //!   later collection.
 //! - combining_tree.B2 A reader stores its number in every branch, and waits for every helper that
-//! claimed a
-//!   branch before that. Only then does it access a slot's log or open the gate. So a helper claims
-//!   a branch for a collection only while the collection's gate is closed, and the gate stays
-//!   closed until the helper is done.
+//!   claimed a branch before that. Only then does it access a slot's log or open the gate. So a
+//!   helper claims a branch for a collection only while the collection's gate is closed, and the
+//!   gate stays closed until the helper is done.
 //! - combining_tree.B3 A helper accesses its own log, and the log of a member that has answered the
 //!   collection (oplog_gate.G2), as a reader may. A slot is a member of at most one branch. Only
 //!   the reader changes members, and it makes a slot a member only of a branch to which the slot's
 //!   updater came in this collection. The reader collects only the logs that no helper has
 //!   collected.
 //! - combining_tree.B4 So the collection is what the reader alone would have found. The updater of
-//! each slot
-//!   is stopped from before its log is collected until the gate opens. All are stopped at the
-//!   moment when the last of them has stopped (hot_state.C3). This also holds for logs with stamps:
-//!   under the hot state's gate they need no cut, and updates stamped later are applied later.
+//!   each slot is stopped from before its log is collected until the gate opens. All are stopped at
+//!   the moment when the last of them has stopped (hot_state.C3). This also holds for logs with
+//!   stamps: under the hot state's gate they need no cut, and updates stamped later are applied
+//!   later.
 //! - combining_tree.B5 If absorbing panics, the absorbed updates are in the branch, and the rest is
-//! in its
-//!   log, which counts as not collected. The reader collects all of them, and then resumes the
-//!   panic (oplog.D7).
+//!   in its log, which counts as not collected. The reader collects all of them, and then resumes
+//!   the panic (oplog.D7).
 //! - combining_tree.B6 The choice of members, and how long a helper or the reader waits for them,
-//! are
-//!   heuristics from previous collections. Only performance depends on them.
+//!   are heuristics from previous collections. Only performance depends on them.
 
 use super::branches::{Load, SLOTS_MAX, Tree};
 use super::gate::Gate;

@@ -5,15 +5,13 @@
 //!
 //! Laws:
 //! - configurations.O1 A number stands for one configuration as long as a [`ConfigId`] with that
-//! number
-//!   exists. The last `ConfigId` frees the configuration and makes the number free for another. The
-//!   table and the clock in the configuration go with it, unless a hot state still uses them.
+//!   number exists. The last `ConfigId` frees the configuration and makes the number free for
+//!   another. The table and the clock in the configuration go with it, unless a hot state still
+//!   uses them.
 //! - configurations.O2 A configuration is freed with no lock of this module held: it may contain a
-//! user's
-//!   clock, and the clock's destructor is user code.
+//!   user's clock, and the clock's destructor is user code.
 //! - configurations.O3 Equal configurations have one number. So a program may build any number of
-//! objects;
-//!   it may use 65,535 different configurations at a time.
+//!   objects; it may use 65,535 different configurations at a time.
 //!
 //! The lock is taken when an object is built, promoted or dropped, or finds its log full. It is
 //! never taken for the default configuration, which is number zero.

@@ -20,20 +20,17 @@
 //!
 //! Laws:
 //! - oplog_gate.G1 Every collection of the process has its own number, and closes gates with it. So
-//! an
-//!   answer to an earlier collection is not taken for an answer to this one.
+//!   an answer to an earlier collection is not taken for an answer to this one.
 //! - oplog_gate.G2 An updater that answers has read the number from a gate (or from `collecting`).
-//! It
-//!   has none of the hot state's logs in hand under that record, and touches none until the
+//!   It has none of the hot state's logs in hand under that record, and touches none until the
 //!   collection is over. (It may help, and collect the logs of other updaters that have answered:
 //!   `combining_tree`.) After a thread saw a gate closed, it does not see the earlier open value
 //!   again (coherence), so this takes no fence.
 //! - oplog_gate.G3 An answer is stored with Release after all accesses of its thread under the
-//! record,
-//!   and read with Acquire. So the reader sees the log as its updater left it, with every entry.
+//!   record, and read with Acquire. So the reader sees the log as its updater left it, with every
+//!   entry.
 //! - oplog_gate.G4 A slot that is not dirty needs no answer. Its next entry first sets the dirty
-//! bit,
-//!   with a full fence before the updater loads the gate (hot_state.C3).
+//!   bit, with a full fence before the updater loads the gate (hot_state.C3).
 
 use crate::sync::{self, AtomicU64, Ordering};
 use std::fmt;

@@ -27,26 +27,22 @@
 //!   reader's own slot has no updater but the reader, so the reader needs none of this. It closes
 //!   that log's gate to the updates of user code that it runs.
 //! - hot_state.C2 A slot with entries has its dirty bit set, and its updater's copy `local.dirty`.
-//! Both
-//!   change only under hot_state.C1. The slot of a busy updater, or of the reader, stays dirty when
-//!   it is emptied.
+//!   Both change only under hot_state.C1. The slot of a busy updater, or of the reader, stays dirty
+//!   when it is emptied.
 //! - hot_state.C3 A log without stamps is collected under the hot state's gate. The updaters of all
 //!   dirty slots are stopped at one moment, so what is collected is a consistent cut. If a slot
 //!   becomes dirty during the collection, its updater checks the gate again after setting its bit.
 //! - hot_state.C4 A log with stamps is collected under its own gate, up to a cut taken before the
-//! dirty
-//!   bits are read (oplog.D2).
+//!   dirty bits are read (oplog.D2).
 //! - hot_state.C5 Updates that were collected and not applied are in `collected_logs`, in the order
-//! in
-//!   which they must be applied.
+//!   in which they must be applied.
 //! - hot_state.C7 While the hot state's gate says `EVICTED`, no updater is inside and no slot has a
 //!   log.
 //! - hot_state.C8 A reader waits only for the updaters that were inside when it closed the gate. An
 //!   updater that finds a gate closed waits, announced as a waiter (promotion.H3), until the
 //!   collection is over. (If it retried at once, it might be inside each time the reader looks.)
 //! - hot_state.C9 While an updater waits it may help: it collects on the reader's behalf under the
-//! laws
-//!   of `combining_tree`.
+//!   laws of `combining_tree`.
 
 use super::gate::{AtomicGate, Gate};
 use super::late::Late;

@@ -15,10 +15,9 @@
 //! - object.W1 Without `HOT`, the value is inline and guarded by the word. With `HOT`, the value is
 //!   in the hot state and guarded by the hot state's lock (for an exception, see object.W2).
 //! - object.W2 A promotion publishes the hot state locked in the name of the word's holder, with
-//! the
-//!   value still inline. The holder moves the value when it releases the lock. So any thread may
-//!   promote while a guard points to the value: the holder itself, or a thread that must not wait
-//!   for the holder. Only a locked word becomes HOT. A word that is reserved for one thread
+//!   the value still inline. The holder moves the value when it releases the lock. So any thread
+//!   may promote while a guard points to the value: the holder itself, or a thread that must not
+//!   wait for the holder. Only a locked word becomes HOT. A word that is reserved for one thread
 //!   ([`crate::lock::reservation`]) is not locked. A thread that promotes in the owner's name has
 //!   first revoked the reservation, and has been refused the lock.
 //! - object.W3 Before a hot state is freed, the word has stopped leading to it, and it has left the

@@ -4,30 +4,24 @@
 //!
 //! Laws:
 //! - oplog_table.T1 At most as many objects of a table have logs as the table has places. There is
-//! an
-//!   exception: objects that got logs because an update could neither be applied nor wait. (It was
-//!   under its own thread's guard, within another update of the object, or the object was
+//!   an exception: objects that got logs because an update could neither be applied nor wait. (It
+//!   was under its own thread's guard, within another update of the object, or the object was
 //!   poisoned.) The next read of such an object that finds no poison takes the place if it is free;
 //!   else it demotes the object.
 //! - oplog_table.T2 An entry's pointer is alive while the place's mutex is held: an object leaves
-//! the
-//!   table under that mutex before its hot state is freed.
+//!   the table under that mutex before its hot state is freed.
 //! - oplog_table.T3 Lock order is hot state, then place. An evictor goes the other way and only
-//! *tries*
-//!   the hot state's lock, so it cannot deadlock. If two objects evict each other, at least one
-//!   gives up.
+//!   *tries* the hot state's lock, so it cannot deadlock. If two objects evict each other, at least
+//!   one gives up.
 //! - oplog_table.T4 If an entry was used since it was last inspected (by a newcomer or by
-//! oplog_table.T7), it
-//!   stays (second chance), unless the newcomer insists.
+//!   oplog_table.T7), it stays (second chance), unless the newcomer insists.
 //! - oplog_table.T5 Places are made 32 at a time, when an object first asks for one of them. So the
-//! first
-//!   promotion of a process, for which all its threads may be waiting, does not initialize all
-//!   4,096. No model checker sees the initialization (`sync::Raced`): nothing in it waits for
+//!   first promotion of a process, for which all its threads may be waiting, does not initialize
+//!   all 4,096. No model checker sees the initialization (`sync::Raced`): nothing in it waits for
 //!   another thread, and a place is reached only through it.
 //! - oplog_table.T6 A thread evicts only if it holds no object but the newcomer and has no log in
-//! hand.
-//!   An eviction runs user code, and that code would wait for what other threads hold, while they
-//!   might wait for what this thread holds. A thread that is inside is denied the eviction.
+//!   hand. An eviction runs user code, and that code would wait for what other threads hold, while
+//!   they might wait for what this thread holds. A thread that is inside is denied the eviction.
 //! - oplog_table.T7 Each promotion also inspects one place, in turn. An object that was not updated
 //!   during `IDLE_SWEEPS` inspections is evicted. So an idle object loses its logs even if it is
 //!   never read, as long as others are promoted.

@@ -5,9 +5,8 @@
 //! - segmented.G1 An element never moves: `&T` stays valid as long as the table.
 //! - segmented.G2 An index is in exactly one segment; a lookup is two loads and no store.
 //! - segmented.G3 A segment has its cache lines to itself. All threads read elements and seldom
-//! write
-//!   them. If another small allocation shared their line, each write to it would cost all of these
-//!   threads.
+//!   write them. If another small allocation shared their line, each write to it would cost all of
+//!   these threads.
 
 use crate::config::{CACHE_LINE_BYTES, SEGMENT_BITS};
 use crate::sync::{AtomicPtr, Ordering, caught, const_fn, model_failed, resume_first, run_each};

@@ -8,11 +8,9 @@
 //!
 //! Laws:
 //! - hash_file.F1 The reader reads no byte outside of the file, and no page twice. So it ends after
-//! as
-//!   many steps as the file has bytes, even if the file is damaged.
+//!   as many steps as the file has bytes, even if the file is damaged.
 //! - hash_file.F2 If the reader does not understand any part that it reads, it returns an error.
-//! The
-//!   caller then drops the earlier pairs.
+//!   The caller then drops the earlier pairs.
 //!
 //! Why not the library itself: only the pairs are needed, without writes and locks, and a file of a
 //! few pages is not worth a C library. Source: the on-disk format of Berkeley DB 4.2 to 6 (Debian

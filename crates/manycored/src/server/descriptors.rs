@@ -9,13 +9,11 @@
 //!
 //! Laws:
 //! - server_descriptors.D1 No more connections are admitted than there are descriptors for. If the
-//! limit can't
-//!   be raised for all of `-c`, the server says so at its start and admits fewer.
+//!   limit can't be raised for all of `-c`, the server says so at its start and admits fewer.
 //! - server_descriptors.D2 An accept can fail all the same, if the limit was lowered or the whole
-//! system is
-//!   out of files. Then the worker closes a spare descriptor, accepts the client in its place,
-//!   tells it the reason, counts it and closes it. If that fails, too, the worker does not listen
-//!   for a moment (`accept`), and never sleeps.
+//!   system is out of files. Then the worker closes a spare descriptor, accepts the client in its
+//!   place, tells it the reason, counts it and closes it. If that fails, too, the worker does not
+//!   listen for a moment (`accept`), and never sleeps.
 
 use super::{Failure, inherit};
 use crate::args::Plan;

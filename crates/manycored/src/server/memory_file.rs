@@ -11,16 +11,14 @@
 //!
 //! Laws:
 //! - memory_file.M1 FILE exists only between a server's orderly end and the next start. It is
-//! complete
-//!   when it gets its name, and loses its name before its first item is read. So a killed server
-//!   never leaves a FILE with old content.
+//!   complete when it gets its name, and loses its name before its first item is read. So a killed
+//!   server never leaves a FILE with old content.
 //! - memory_file.M2 FILE.part is open and locked from the start to the end of a server. The server
 //!   writes its items there. The lock keeps a second server away from FILE; otherwise the second
 //!   server could read items that the first server has changed since. The next start truncates a
 //!   FILE.part that a killed server has left.
 //! - memory_file.M3 The server destroys no file of another program. It renames such a FILE, and
-//! does
-//!   not start if memcached has left its FILE.meta.
+//!   does not start if memcached has left its FILE.meta.
 
 use super::Failure;
 use crate::restart::{HEADER, Header, Loaded, Refusal, load, save};

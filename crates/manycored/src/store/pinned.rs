@@ -3,12 +3,10 @@
 //!
 //! Laws:
 //! - store_pinned.G1 A guard protects each item until its value has been sent, or copied because
-//! the
-//!   socket accepted no more. Both happen in the turn in which the item was found. The list is
+//!   the socket accepted no more. Both happen in the turn in which the item was found. The list is
 //!   empty between turns, so a slow client does not delay the reclamation of items.
 //! - store_pinned.G2 The reply is the worker's buffer, with each value inserted at the position
-//! where it
-//!   was pinned.
+//!   where it was pinned.
 
 use super::Item;
 use super::handle::Found;

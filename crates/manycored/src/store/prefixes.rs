@@ -3,16 +3,14 @@
 //! A key's prefixes are the parts before each of its delimiters: `a:b:c` has the prefixes `a` and
 //! `a:b`. Laws:
 //! - prefixes.X1 An item is dead if its stamp is not above the stamp of the last flush of one of
-//! its
-//!   prefixes.
+//!   its prefixes.
 //! - prefixes.X2 If an item is newer than the last flush of any prefix, its check is one comparison
 //!   in the store, with a word that only flushes and sweeps write. If the item is older, its check
 //!   loads a word for each of its delimiters, and takes the lock only if such a word may stand for
 //!   a flush.
 //! - prefixes.X3 A flush is remembered until a sweep that begins [`KEEP`] later has removed the
-//! dead
-//!   items. (A worker needs less time than that between taking an item's stamp and inserting the
-//!   item.)
+//!   dead items. (A worker needs less time than that between taking an item's stamp and inserting
+//!   the item.)
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -10,11 +10,9 @@
 //! | SEALED, LENDING | the transfer accepts helpers | helpers |
 //!
 //! - admission.W2 One instruction takes the count to zero and sets SEALED. So no call is inside of
-//! a
-//!   sealed object, whatever entered or left before.
+//!   a sealed object, whatever entered or left before.
 //! - admission.W3 LENDING is cleared before the transfer ends. The swapper waits for the helpers
-//! that
-//!   are counted by then.
+//!   that are counted by then.
 
 use crate::sync::{AtomicUsize, Backoff, Ordering, seeded_bug};
 

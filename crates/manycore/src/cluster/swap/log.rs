@@ -5,11 +5,9 @@
 //!   under that lock, after a look that found the object closed. So every update is applied before
 //!   the object opens, or runs when it is open.
 //! - swap_log.W5 A thread that takes updates out applies them before it releases the turn. So a
-//! thread
-//!   that has had the turn knows that everything queued before is applied.
+//!   thread that has had the turn knows that everything queued before is applied.
 //! - swap_log.W6 An update calls no exchangeable object ([`leaf`]). So the turn is released in the
-//! end,
-//!   whatever other threads wait for.
+//!   end, whatever other threads wait for.
 
 use crate::config::SWAP_LOG_MAX;
 use crate::percpu::calls::leaf;

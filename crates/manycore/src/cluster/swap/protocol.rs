@@ -3,9 +3,8 @@
 //! Owns: what a claim protects. The thread that has set `claimed` is the swapper: only it changes
 //! the gate and touches `held`, until it clears `claimed`.
 //! - swap_protocol.W8 While an object is closed, no user value is dropped. What an exchange leaves
-//! to be
-//!   dropped ([`Left`]) is dropped when calls go on and the claim is released. However the swapper
-//!   leaves, the object opens ([`Closed`]).
+//!   to be dropped ([`Left`]) is dropped when calls go on and the claim is released. However the
+//!   swapper leaves, the object opens ([`Closed`]).
 
 use super::error::{SwapError, SwapFailure, Swapped};
 use super::family::Family;

@@ -6,20 +6,16 @@
 //!
 //! Laws:
 //! - interval_registry_tree.T1 The children of a branch have, in order, the keys below the first
-//! bound,
-//!   from there to the next bound, and so on. A bound need not be the key of an interval that is
-//!   still there.
+//!   bound, from there to the next bound, and so on. A bound need not be the key of an interval
+//!   that is still there.
 //! - interval_registry_tree.T2 A child's reach is the largest end of its intervals, or more. No
-//! child is
-//!   empty.
+//!   child is empty.
 //! - interval_registry_tree.T3 Two neighbours together have more than half of what one child can
-//! hold.
-//!   So the depth is logarithmic whatever the order of insertions and removals.
+//!   hold. So the depth is logarithmic whatever the order of insertions and removals.
 //! - interval_registry_tree.T4 The key's `Ord`, `Clone` and `Drop` may panic, or contradict
-//! themselves,
-//!   and no interval is lost. Calls of user code come before the changes of a node. Intervals that
-//!   a panic kept out of the tree go to `strays`. An interval that is not where its start says is
-//!   found by its id. A panic is kept for a reader. (interval_registry_tree.T1 to
+//!   themselves, and no interval is lost. Calls of user code come before the changes of a node.
+//!   Intervals that a panic kept out of the tree go to `strays`. An interval that is not where its
+//!   start says is found by its id. A panic is kept for a reader. (interval_registry_tree.T1 to
 //!   interval_registry_tree.T3 hold for keys with a consistent order. With other keys, queries find
 //!   what the order leads to.)
 //!
