@@ -1,10 +1,8 @@
-//! The constants: defaults of the builders, their bounds, and thresholds of the controllers.
+//! The constants: defaults of the builders, their bounds, and thresholds of the controllers. Each
+//! says what it is for, and in which unit. What users have to know of them is in the documentation
+//! of the builders.
 //!
-//! Constants can't be set; the builders' settings can. Each constant says what it is for, and in
-//! which unit.
-//!
-//! Owns: the tuning constants that are public, shared by several files, or thresholds of a
-//! controller. A constant that only one file uses is in that file. `SMALL` shrinks the constants
+//! Owns: the tuning constants that are shared by several files, or thresholds of a controller. A constant that only one file uses is in that file. `SMALL` shrinks the constants
 //! under loom, shuttle and miri, so that a model reaches a full log or a second segment within a
 //! few steps.
 
@@ -12,7 +10,7 @@
 pub(crate) const SMALL: bool = cfg!(any(manycore_loom, manycore_shuttle, miri));
 
 /// Unit of false sharing in bytes: a cache line, doubled because x86 prefetches lines in pairs.
-pub const CACHE_LINE_BYTES: usize = 128;
+pub(crate) const CACHE_LINE_BYTES: usize = 128;
 
 /// log2 of the first segment of a per-slot table (see `percpu::segmented`).
 pub(crate) const SEGMENT_BITS: u32 = if SMALL { 1 } else { 5 };
@@ -29,21 +27,21 @@ pub(crate) const CALLS_DEEP: usize = if SMALL { 2 } else { 16 };
 pub(crate) const SWAP_LOG_MAX: usize = if SMALL { 2 } else { 1 << 16 };
 
 /// Default limit of the entries that a slot keeps for an object.
-pub const DEFAULT_MAX_ENTRIES: usize = if SMALL { 4 } else { 4096 };
+pub(crate) const DEFAULT_MAX_ENTRIES: usize = if SMALL { 4 } else { 4096 };
 
 /// Default limit of the bytes that a slot keeps for an object.
-pub const DEFAULT_MAX_BYTES: usize = 1 << 20;
+pub(crate) const DEFAULT_MAX_BYTES: usize = 1 << 20;
 
 /// Default factor by which a log may exceed its bound while the object is busy.
-pub const DEFAULT_GROWTH: usize = 4;
+pub(crate) const DEFAULT_GROWTH: usize = 4;
 
 /// The largest bound that a builder accepts.
-pub const MAX_BOUND: usize = 1 << 40;
+pub(crate) const MAX_BOUND: usize = 1 << 40;
 
 /// Objects that may have logs at the same time, in the table that all objects share by default.
 /// (Under loom, one object: with more, addresses would decide which object gets an entry, and a
 /// model must not depend on addresses.)
-pub const DEFAULT_TABLE_OBJECTS: usize = if cfg!(manycore_loom) {
+pub(crate) const DEFAULT_TABLE_OBJECTS: usize = if cfg!(manycore_loom) {
     1
 } else if SMALL {
     4
@@ -138,14 +136,14 @@ pub(crate) const READS_KEPT: u64 = if SMALL { 0 } else { 4 };
 
 /// Default of the nodes that a thread retires before it seals them and reclaims what it may. The
 /// number amortizes the round's barrier (some 2 us) to about a nanosecond a node.
-pub const DEFAULT_BATCH_NODES: usize = if SMALL { 2 } else { 2048 };
+pub(crate) const DEFAULT_BATCH_NODES: usize = if SMALL { 2 } else { 2048 };
 
 /// Default of the bytes that a thread retires before it seals them.
-pub const DEFAULT_BATCH_BYTES: usize = 1 << 18;
+pub(crate) const DEFAULT_BATCH_BYTES: usize = 1 << 18;
 
 /// Default of the bytes that may wait to be freed in a domain. Up to 21 threads have batches of the
 /// full size then.
-pub const DEFAULT_BUDGET_BYTES: usize = 1 << 25;
+pub(crate) const DEFAULT_BUDGET_BYTES: usize = 1 << 25;
 
 /// Bytes for each core that may wait to be freed in a map's own domain, if that is less than
 /// [`DEFAULT_BUDGET_BYTES`]. It also bounds what entries of unknown weight keep: with values of 1
@@ -154,26 +152,26 @@ pub(crate) const CORE_BUDGET_BYTES: usize = 1 << 21;
 
 /// Bytes that a retired node with drop glue counts as, beside its own size, if its weight is not
 /// given.
-pub const ASSUMED_HEAP_BYTES: usize = 256;
+pub(crate) const ASSUMED_HEAP_BYTES: usize = 256;
 
 /// Bytes from which a node is freed as soon as it may be, not in order.
-pub const LARGE_NODE_BYTES: usize = 1 << 14;
+pub(crate) const LARGE_NODE_BYTES: usize = 1 << 14;
 
 /// Age of the last batch, in microseconds, at which a batch with a large or urgent node, or one of
 /// unknown weight, is sealed.
 ///
 /// A round each time costs its thread some 2 % (2 us). In that time, a core that writes 10 GB/s can
 /// fill a megabyte.
-pub const URGENT_MICROS: u64 = 100;
+pub(crate) const URGENT_MICROS: u64 = 100;
 
 /// Urgent batches in a row that are sealed at once if there was none for a while: one for each
 /// removal. At 2 us each, the burst is over after some 60 us.
-pub const URGENT_BURST: u32 = 32;
+pub(crate) const URGENT_BURST: u32 = 32;
 
 /// Time for which a section may hold up reclamation before it counts as stalled, in milliseconds.
 /// Threads over the budget of a domain do not wait for a stalled section. A thread that was
 /// switched out in a section is back by then, unless the machine is overcommitted by far.
-pub const STALLED_MILLIS: u64 = 100;
+pub(crate) const STALLED_MILLIS: u64 = 100;
 
 /// Doublings of [`URGENT_MICROS`] while nothing can be freed: up to a tenth of a second.
 pub(crate) const URGENT_DOUBLED: u32 = 10;
@@ -230,13 +228,13 @@ pub(crate) const MAP_SHRINKS_TO: usize = if SMALL { 4 } else { 32 };
 /// shrink.
 pub(crate) const MAP_REMOVALS_PER_LOOK: u64 = if SMALL { 1 } else { 4 };
 
-/// Buckets that an update moves while a `HashMap` grows, beside its own. Growth is over after a
-/// sixteenth as many updates as there are buckets, long before the next growth can begin.
+/// Buckets that an update moves while a `HashMap` grows, if its own has moved. Growth is over after
+/// about a fifth as many updates as there are buckets, long before the next growth can begin.
 pub(crate) const MAP_CHUNK: usize = if SMALL { 1 } else { 16 };
 
 /// Empty branches of a `RangeMap` that a thread leaves in place. A range that is inserted and
 /// removed again and again builds its branches once.
-pub const RANGE_BRANCHES_KEPT: usize = if SMALL { 0 } else { 64 };
+pub(crate) const RANGE_BRANCHES_KEPT: usize = if SMALL { 0 } else { 64 };
 
 /// Slots in the first array of a layer of a `PrivatePages`. Half of them are used.
 pub(crate) const LAYER_SLOTS: usize = if SMALL { 2 } else { 16 };

@@ -132,8 +132,8 @@
 //! - [`profile`] lists the objects that threads wait for, the most contended first. Look there
 //!   before you make anything scalable.
 //!
-//! Below them are [`clock`], one ordered time for all cores; [`percpu`], per-thread slots, CPU
-//! topology and affinity; and [`config`], the constants.
+//! Below them are [`clock`], one ordered time for all cores, and [`percpu`], per-thread slots, CPU
+//! topology and affinity.
 //!
 //! # Cargo features
 //!
@@ -208,7 +208,7 @@ pub mod clock;
 pub mod cluster;
 #[cfg(feature = "collections")]
 pub mod collections;
-pub mod config;
+mod config;
 #[cfg(feature = "ldu")]
 pub mod ldu;
 pub mod lock;

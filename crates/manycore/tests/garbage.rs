@@ -4,7 +4,6 @@
 mod common;
 
 use manycore::collections::HashMap;
-use manycore::config::{ASSUMED_HEAP_BYTES, STALLED_MILLIS, URGENT_BURST};
 use manycore::section::{Atomic, Builder, Domain, Mode, Owned, Section, Weight};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
@@ -12,6 +11,13 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// What a value of unknown weight counts as, beside its own size.
+const ASSUMED_HEAP_BYTES: usize = 256;
+/// From then on a section counts as stalled.
+const STALLED_MILLIS: u64 = 100;
+/// Removals in a row that are freed at once.
+const URGENT_BURST: u32 = 32;
 
 /// Counts of the nodes that wait to be freed, kept by the nodes themselves.
 #[derive(Default)]

@@ -94,8 +94,7 @@ impl Builder {
     }
 
     /// Sets how many bytes may wait to be freed in the whole domain, by their
-    /// [`Weight`](super::Weight); [`DEFAULT_BUDGET_BYTES`](crate::config::DEFAULT_BUDGET_BYTES) by
-    /// default.
+    /// [`Weight`](super::Weight); 32 MiB by default.
     ///
     /// All threads together stay within the budget plus what each retires in one section
     /// ([`Domain`] has the formula). Over the budget, every thread that retires reclaims what it
@@ -119,7 +118,7 @@ impl Builder {
 
     /// Sets how long, at most, a thread that retires waits at the end of its outermost section for
     /// the garbage to come within the budget. By default it waits only for sections that are not
-    /// stalled, for at most [`STALLED_MILLIS`](crate::config::STALLED_MILLIS).
+    /// stalled, for at most 100 ms.
     ///
     /// A time that is set holds for stalled sections, too. (A bounded domain is different: no
     /// thread waits there for nodes that only sections hold which are older than this time and than
@@ -152,7 +151,7 @@ impl Builder {
     ///
     /// # Errors
     /// If a batch, the bound or the budget is zero, or beyond its maximum (a batch in nodes: `1 <<
-    /// 24`; the others: [`MAX_BOUND`](crate::config::MAX_BOUND)).
+    /// 24`; the others: `1 << 40`).
     pub fn build(self) -> Result<Domain, BuildError> {
         let settings = [
             ("batch in nodes", self.settings.batch_nodes, 1 << 24),

@@ -57,7 +57,7 @@ use std::time::Duration;
 ///
 /// It waits for sections that were open when it retired. A thread that was switched out ends its
 /// section when it runs again. A section that rounds have met for 100 ms
-/// ([`STALLED_MILLIS`](crate::config::STALLED_MILLIS)) counts as *stalled*, and no thread waits for
+/// counts as *stalled*, and no thread waits for
 /// it. A stalled section holds back all that was retired since it was opened, whatever the budget.
 /// In [`Mode::Bounded`](super::Mode::Bounded) it holds back only what it can have seen: nodes that
 /// were linked, or that waited to be freed, when it was opened. So for each section that stalls,
@@ -74,7 +74,7 @@ use std::time::Duration;
 /// - At once: a value with drop glue, a large one, and one that is [urgent](super::Weight::urgent).
 ///   It is dropped at the end of the outermost section in which it was retired, if no older section
 ///   is still open. This costs a round (0.3 to 2 us). So a thread does it
-///   [`URGENT_BURST`](crate::config::URGENT_BURST) (32) times in a row, and once every 100 us in
+///   32 times in a row, and once every 100 us in
 ///   the long run. If several threads retire, one may leave the round to another.
 /// - Later: what is left after such a burst, and what an open section held back. It is dropped at
 ///   the end of a later section of the same thread, whether the thread retires there or not. That

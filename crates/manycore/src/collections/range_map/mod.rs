@@ -139,7 +139,7 @@ pub use view::RangeMapView;
 ///   99 in single pages side by side and every fourth; 127 where no other one is near (a page in
 ///   each 64 megabytes). An empty map takes some 900 bytes, and 2,100 with a domain of its own.
 ///   A map that was emptied keeps at most
-///   [`RANGE_BRANCHES_KEPT`](crate::config::RANGE_BRANCHES_KEPT) branches for each thread that
+///   64 branches for each thread that
 ///   removed from it (41 kilobytes), and those above them, so that what is inserted and removed
 ///   again and again makes its way once; [`trim`](RangeMapView::trim) gives them back. Removed
 ///   entries wait for open views.

@@ -172,7 +172,7 @@ impl<'m, V> RangeMapView<'m, V> {
 
     /// Gives back the memory of branches that are empty, of those too that threads leave in place
     /// to use them again. Updates do so by themselves beyond
-    /// [`RANGE_BRANCHES_KEPT`](crate::config::RANGE_BRANCHES_KEPT) for each thread.
+    /// 64 for each thread.
     pub fn trim(&self) {
         self.map.prune_all(&self.section);
     }
