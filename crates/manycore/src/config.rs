@@ -2,9 +2,9 @@
 //! says what it is for, and in which unit. What users have to know of them is in the documentation
 //! of the builders.
 //!
-//! Owns: the tuning constants that are shared by several files, or thresholds of a controller. A constant that only one file uses is in that file. `SMALL` shrinks the constants
-//! under loom, shuttle and miri, so that a model reaches a full log or a second segment within a
-//! few steps.
+//! Owns: the tuning constants that are shared by several files, or thresholds of a controller. A
+//! constant that only one file uses is in that file. `SMALL` shrinks the constants under loom,
+//! shuttle and miri, so that a model reaches a full log or a second segment within a few steps.
 
 /// True when a model checker or interpreter drives the code.
 pub(crate) const SMALL: bool = cfg!(any(manycore_loom, manycore_shuttle, miri));

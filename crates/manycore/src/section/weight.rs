@@ -38,8 +38,9 @@ impl Weight {
     /// The node weighs `bytes`, and may own heap memory of unknown size.
     ///
     /// It is counted as `bytes` plus 256. That may be far too little. So its
-    /// batch is also closed after 100 us, at the end of the thread's next section, and is freed at once when its grace period is over. So at most
-    /// what the thread could produce in that time waits.
+    /// batch is also closed after 100 us, at the end of the thread's next section, and is freed at
+    /// once when its grace period is over. So at most what the thread could produce in that time
+    /// waits.
     #[must_use]
     pub const fn at_least(bytes: usize) -> Self {
         Self { bytes, is_exact: false, is_urgent: true }
