@@ -12,7 +12,7 @@
 //! let named = |bits| files.get(files.check(bits)?, &section);
 //! assert_eq!(named(number), Some(&"/etc/passwd"));
 //! files.remove(id, &section);
-//! never again: no id is given twice
+//! // never again: no id is given twice
 //! ```
 //!
 //! [`IdSpace`] has the methods, their costs and more examples. An [`Extent`] is a row of ids that

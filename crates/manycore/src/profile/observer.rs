@@ -55,7 +55,7 @@ thread_local! {
 ///
 /// ```
 /// use manycore::collections::Counter;
-/// use manycore::profile::{self, Event, What};
+/// use manycore::profile::{self, Event, EventKind};
 /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 ///
 /// static PROMOTED: AtomicU64 = AtomicU64::new(0);

@@ -35,8 +35,8 @@ impl Drop for Over<'_> {
 /// If the calling thread is in such a search of `map` already.
 #[inline(always)]
 pub(super) fn comparing<M, T>(map: &M, search: impl FnOnce() -> T) -> T {
-    // (The search in a closure of `with` would be a function of its own, which takes 70 instructions
-    // more.)
+    // (The search in a closure of `with` would be a function of its own, which takes 70
+    // instructions more.)
     let innermost = INNERMOST.with(ptr::from_ref);
     // SAFETY: a thread-local without a destructor lives as long as its thread, which is this one.
     let innermost = unsafe { &*innermost };
