@@ -306,6 +306,8 @@ fn child_can_use_what_other_threads_use_without_locks() {
                         assert!(use_all());
                         let _guard = lock.lock(); // waits, which is counted
                         thread::yield_now();
+                        counter.demote(); // a fork waits until its rows are folded
+                        counter.promote();
                         drop(manycore::profile::name(&counter, "counter"));
                     }
                 });

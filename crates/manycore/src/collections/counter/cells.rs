@@ -47,6 +47,8 @@ use crate::policy::Streak;
 use crate::profile::{self, EventKind};
 use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, Backoff, Ordering, seeded_bug};
 use std::ptr;
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const OPEN: u32 = 0;
 const FOLDING: u32 = 1;
@@ -735,14 +737,16 @@ impl<W: Words + ?Sized> Group<'_, W> {
     /// Folds the cells into the values and frees them, if `agree` returns true.
     #[cold]
     pub(super) fn give_up(self, agree: impl Fn(&Cells) -> bool) {
-        let closed = self.look_on(|cells| {
+        let open = |cells: &Cells| {
             let hot = self.hot.load();
-            let is_theirs = ptr::eq(hot.state(), cells);
-            if !is_theirs || !hot.is_open() || !agree(cells) {
-                return None;
-            }
-            self.hot.close(hot).then_some(hot)
-        });
+            (ptr::eq(hot.state(), cells) && hot.is_open()).then_some(hot)
+        };
+        if self.look_on(|cells| open(cells).is_some() && agree(cells)) != Some(true) {
+            return;
+        }
+        // Not while it looks on: the lock's holder may wait for that.
+        let over_a_fork = folding();
+        let closed = self.look_on(|cells| open(cells).filter(|hot| self.hot.close(*hot)));
         let Some(hot) = closed.flatten() else { return };
         let raw: *mut Cells = hot.state();
         debug_assert!(!raw.is_null(), "cells.N3: {hot:?} leads to no cells");
@@ -761,9 +765,34 @@ impl<W: Words + ?Sized> Group<'_, W> {
         promotion::wait_until_left(raw, hot.is_biased());
         // SAFETY: cells.N3 - out of the table, out of the group, announced by no record.
         drop(unsafe { Box::from_raw(raw) });
+        drop(over_a_fork);
         profile::happened(EventKind::Demoted, "Counter", self.values, 0);
     }
 }
+
+/// Held while cells are closed and folded, and by a fork: in the child, readers would wait for ever
+/// for a thread that does not exist there (cells.N4). Its holder waits for updaters, and for the
+/// evictor that has its place in the table; none of these waits for it.
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+static FOLDING_NOW: Mutex<()> = Mutex::new(());
+
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+static AT_FORK: percpu::AtFork = percpu::AtFork::new(|| Box::new(lock_folding()), || ());
+
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+fn lock_folding() -> MutexGuard<'static, ()> {
+    FOLDING_NOW.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+fn folding() -> MutexGuard<'static, ()> {
+    AT_FORK.list();
+    lock_folding()
+}
+
+/// A model has no fork.
+#[cfg(any(manycore_loom, manycore_shuttle))]
+fn folding() {}
 
 /// Frees the cells of a group that is dropped.
 pub(super) fn release_of(hot: &GroupWord) {
