@@ -117,16 +117,23 @@ pub(crate) struct Denied;
 
 /// Evictions that were decided; dropping this runs them.
 #[must_use]
-pub(crate) struct Eviction([Option<Entry>; 2]);
+pub(crate) struct Eviction {
+    victims: [Option<Entry>; 2],
+    /// For victims that run no user code. (A fork must not wait for user code, and a child finds
+    /// the locks of the others held.)
+    folding: Option<Folding>,
+}
 
 impl Drop for Eviction {
     fn drop(&mut self) {
         // Evictions that run no user code come first. The user code of the others may use these
         // very objects, and would wait for the end of this thread's own claim (promotion.H5).
-        let runs_user_code = |old: &Option<Entry>| old.is_some_and(|old| old.vtable.runs_user_code);
-        self.0.sort_by_key(runs_user_code);
-        for old in self.0.iter_mut().filter_map(Option::take) {
+        self.victims.sort_by_key(|old| old.is_some_and(|old| old.vtable.runs_user_code));
+        for old in self.victims.iter_mut().filter_map(Option::take) {
             debug_assert!(!percpu::has_log(), "oplog_table.T6: an eviction with a log in hand");
+            if old.vtable.runs_user_code {
+                self.folding = None;
+            }
             // SAFETY: promotion.H5 - `enter` claimed it, so its owner does not free it before this.
             unsafe { (old.vtable.finish_eviction)(old.hot) };
         }
@@ -235,6 +242,8 @@ impl LogTable {
         #[cfg(not(any(manycore_loom, manycore_shuttle)))]
         AT_FORK.list();
         let may_evict = !held::may_be_waited_for(own);
+        // Before a place's lock, which a fork takes behind this.
+        let folding = Some(Folding::begin());
         let _leaf = held::leaf();
         let mut place = lock(self.place(hot.cast()));
         let victim = place.take();
@@ -258,10 +267,10 @@ impl LogTable {
         *place = Some(Entry::new(hot));
         drop(place);
         let idle = if may_evict { self.sweep(hot.cast()) } else { None };
-        let evicted = [victim, idle];
+        let victims = [victim, idle];
         // ORDER: Relaxed; a statistic.
-        self.evictions.fetch_add(evicted.iter().flatten().count() as u64, Ordering::Relaxed);
-        Ok(Eviction(evicted))
+        self.evictions.fetch_add(victims.iter().flatten().count() as u64, Ordering::Relaxed);
+        Ok(Eviction { victims, folding })
     }
 
     /// Inspects the next place. Takes out its object if that has been idle for `IDLE_SWEEPS` sweeps
@@ -316,16 +325,91 @@ pub(crate) fn shared() -> &'static LogTable {
 }
 
 /// Holds all places of the process's table over a fork, so that in the child none is held by a
-/// thread that does not exist there. (Tables that users make are not locked.)
+/// thread that does not exist there. (Tables that users make are not locked.) Waits for the threads
+/// that fold first: they may want a place.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 static AT_FORK: AtFork = AtFork::new(
     || {
+        let no_other_folds = folds::wait_for_others();
         let chunks = OF_PROCESS.get().into_iter().flat_map(|table| &table.chunks);
         let made = chunks.filter_map(Chunk::get).flatten();
-        Box::new(made.map(lock).collect::<Vec<_>>())
+        Box::new((no_other_folds, made.map(lock).collect::<Vec<_>>()))
     },
-    || (),
+    // ORDER: Relaxed; the child has no other thread yet.
+    || _ = FORKS.fetch_add(1, Ordering::Relaxed),
 );
+
+/// Forks between the process and its first ancestor that had a table.
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+static FORKS: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns a number that is another one in the child of a fork. A hot state that was made under
+/// another number may be announced by threads that do not exist here, so no thread may wait for
+/// its updaters.
+pub(crate) fn forks() -> usize {
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    // ORDER: Relaxed; changes while the process has one thread.
+    return FORKS.load(Ordering::Relaxed);
+    #[cfg(any(manycore_loom, manycore_shuttle))]
+    0
+}
+
+/// The calling thread closes and folds a hot state whose readers wait for that, by code of the
+/// library alone; or has claimed it. A fork waits for the end of this: in the child, readers would
+/// wait for ever for a thread that does not exist there.
+///
+/// Such a thread may wait for another (promotion.H5). So none waits to begin as long as another has
+/// begun: a fork does not come in between.
+pub(crate) struct Folding(std::marker::PhantomData<*const ()>);
+
+#[cfg(any(manycore_loom, manycore_shuttle))]
+impl Folding {
+    /// A model has no fork.
+    pub(crate) fn begin() -> Self {
+        Self(std::marker::PhantomData)
+    }
+}
+
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+mod folds {
+    use super::{AT_FORK, Folding, lock};
+    use std::cell::Cell;
+    use std::marker::PhantomData;
+    use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+    /// Of all threads; its lock is not held while they fold.
+    static FOLDS: Mutex<usize> = Mutex::new(0);
+    static FEWER: Condvar = Condvar::new();
+
+    crate::sync::thread_local! {
+        /// Of this thread, which may fork within one, from an observer ([`crate::profile`]).
+        static OWN: Cell<usize> = const { Cell::new(0) };
+    }
+
+    impl Folding {
+        pub(crate) fn begin() -> Self {
+            AT_FORK.list();
+            *lock(&FOLDS) += 1;
+            OWN.with(|own| own.set(own.get() + 1));
+            Self(PhantomData)
+        }
+    }
+
+    impl Drop for Folding {
+        fn drop(&mut self) {
+            OWN.with(|own| own.set(own.get() - 1));
+            *lock(&FOLDS) -= 1;
+            FEWER.notify_all();
+        }
+    }
+
+    /// Returns when no other thread folds. None begins before the result is dropped.
+    pub(super) fn wait_for_others() -> MutexGuard<'static, usize> {
+        let own = OWN.with(Cell::get);
+        let all = FOLDS.lock().unwrap_or_else(PoisonError::into_inner);
+        FEWER.wait_while(all, |all| *all > own).unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[cfg(all(test, not(any(manycore_loom, manycore_shuttle))))]
 mod tests {
@@ -364,7 +448,7 @@ mod tests {
         let user = Fake::<true> { clock: clock.clone(), ended: ended() };
         let quiet = Fake::<false> { clock, ended: ended() };
         let due = [Some(Entry::new(&raw const user)), Some(Entry::new(&raw const quiet))];
-        drop(Eviction(due));
+        drop(Eviction { victims: due, folding: None });
         assert_eq!(quiet.ended.into_inner(), 1);
         assert_eq!(user.ended.into_inner(), 2);
     }

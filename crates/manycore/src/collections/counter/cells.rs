@@ -31,6 +31,9 @@
 //!   the value with which it added up the total, and stores the value that makes the total the new
 //!   one. So of two threads that set it, each returns what the other left. No add is lost: an add
 //!   that was not in the total yet stays in its row.
+//! - cells.N8 The child of a fork keeps the cells that its parent has made: a thread that does not
+//!   exist there may have announced them, and would be waited for. Nor are cells half folded
+//!   there: a fork waits for that ([`Folding`]).
 //!
 //! Source: OpLog, section 5.2; REQUIREMENTS O-10 and O-11.
 
@@ -40,15 +43,13 @@ use super::word::GroupWord;
 use super::words::Words;
 use crate::config;
 use crate::oplog::promotion::{self, Membership, Word};
-use crate::oplog::table::{self, Evictable};
+use crate::oplog::table::{self, Evictable, Folding};
 use crate::percpu::slot_table::{SlotPtr, SlotTable};
 use crate::percpu::{self, BiasedSlot, Slot, barrier};
 use crate::policy::Streak;
 use crate::profile::{self, EventKind};
 use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, Backoff, Ordering, seeded_bug};
 use std::ptr;
-#[cfg(not(any(manycore_loom, manycore_shuttle)))]
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const OPEN: u32 = 0;
 const FOLDING: u32 = 1;
@@ -86,6 +87,9 @@ pub(super) struct Cells {
     /// The sums of the rows that an eviction freed.
     base: Box<[AtomicU64]>,
     membership: Membership,
+    /// [`table::forks`] when they were made. If that has changed, they are kept for good
+    /// (cells.N8).
+    forks: usize,
     /// Whether announcements are plain stores and the folding thread pays the barrier.
     biased: bool,
     reads: Lines<Reads>,
@@ -108,12 +112,18 @@ impl Cells {
             len,
             base: (0..len).map(|_| AtomicU64::new(0)).collect(),
             membership: Membership::new(),
+            forks: table::forks(),
             biased: barrier::is_asymmetric(),
             reads: Lines(Reads {
                 idle: AtomicU32::new(Streak::NONE.raw()),
                 last: AtomicU64::new(0),
             }),
         })
+    }
+
+    /// Returns true in the child of a fork, if the parent has made them (cells.N8).
+    fn is_older_than_a_fork(&self) -> bool {
+        self.forks != table::forks()
     }
 
     fn is_evicted(&self) -> bool {
@@ -357,6 +367,9 @@ impl Evictable for Cells {
     const RUNS_USER_CODE: bool = false;
 
     fn try_claim(&self) -> bool {
+        if self.is_older_than_a_fork() {
+            return false;
+        }
         // There is no lock: the claim alone excludes other evictors (promotion.H5).
         self.membership.claim();
         true
@@ -737,17 +750,16 @@ impl<W: Words + ?Sized> Group<'_, W> {
     /// Folds the cells into the values and frees them, if `agree` returns true.
     #[cold]
     pub(super) fn give_up(self, agree: impl Fn(&Cells) -> bool) {
-        let open = |cells: &Cells| {
+        let closed = self.look_on(|cells| {
             let hot = self.hot.load();
-            (ptr::eq(hot.state(), cells) && hot.is_open()).then_some(hot)
-        };
-        if self.look_on(|cells| open(cells).is_some() && agree(cells)) != Some(true) {
-            return;
-        }
-        // Not while it looks on: the lock's holder may wait for that.
-        let over_a_fork = folding();
-        let closed = self.look_on(|cells| open(cells).filter(|hot| self.hot.close(*hot)));
-        let Some(hot) = closed.flatten() else { return };
+            let is_theirs = ptr::eq(hot.state(), cells);
+            if !is_theirs || !hot.is_open() || cells.is_older_than_a_fork() || !agree(cells) {
+                return None;
+            }
+            let folding = Folding::begin();
+            self.hot.close(hot).then_some((hot, folding))
+        });
+        let Some((hot, folding)) = closed.flatten() else { return };
         let raw: *mut Cells = hot.state();
         debug_assert!(!raw.is_null(), "cells.N3: {hot:?} leads to no cells");
         // SAFETY: `close` made this thread the one that frees the cells.
@@ -765,34 +777,10 @@ impl<W: Words + ?Sized> Group<'_, W> {
         promotion::wait_until_left(raw, hot.is_biased());
         // SAFETY: cells.N3 - out of the table, out of the group, announced by no record.
         drop(unsafe { Box::from_raw(raw) });
-        drop(over_a_fork);
+        drop(folding);
         profile::happened(EventKind::Demoted, "Counter", self.values, 0);
     }
 }
-
-/// Held while cells are closed and folded, and by a fork: in the child, readers would wait for ever
-/// for a thread that does not exist there (cells.N4). Its holder waits for updaters, and for the
-/// evictor that has its place in the table; none of these waits for it.
-#[cfg(not(any(manycore_loom, manycore_shuttle)))]
-static FOLDING_NOW: Mutex<()> = Mutex::new(());
-
-#[cfg(not(any(manycore_loom, manycore_shuttle)))]
-static AT_FORK: percpu::AtFork = percpu::AtFork::new(|| Box::new(lock_folding()), || ());
-
-#[cfg(not(any(manycore_loom, manycore_shuttle)))]
-fn lock_folding() -> MutexGuard<'static, ()> {
-    FOLDING_NOW.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(not(any(manycore_loom, manycore_shuttle)))]
-fn folding() -> MutexGuard<'static, ()> {
-    AT_FORK.list();
-    lock_folding()
-}
-
-/// A model has no fork.
-#[cfg(any(manycore_loom, manycore_shuttle))]
-fn folding() {}
 
 /// Frees the cells of a group that is dropped.
 pub(super) fn release_of(hot: &GroupWord) {

@@ -56,6 +56,7 @@ use super::contention;
 use super::word::{CENTRAL, ONE_MORE, TOO_MANY, Word};
 use crate::config;
 use crate::oplog::promotion;
+use crate::oplog::table::Folding;
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, Slot, barrier};
 use crate::sync::{
@@ -388,6 +389,7 @@ impl Head {
     /// from `seen`. The caller has a handle.
     #[cold]
     fn fold(&self, seen: Word, retires: bool) -> bool {
+        let _folding = Folding::begin();
         // ORDER: AcqRel; the barrier comes before the loads of the records.
         let folding = if retires { seen.folding().retired() } else { seen.folding() };
         if !self.exchange(seen, folding, Ordering::AcqRel) {
