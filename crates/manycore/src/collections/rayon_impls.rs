@@ -114,88 +114,54 @@ impl<T: Send, S> IntoParallelIterator for HashSet<T, S> {
     }
 }
 
-/// Of two entries with one key, either stays: threads insert at once.
-impl<K, V, S> ParallelExtend<(K, V)> for &HashMap<K, V, S>
-where
-    K: Hash + Eq + Send + Sync,
-    V: Send + Sync,
-    S: BuildHasher + Sync,
-{
-    fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
-        entries.into_par_iter().for_each(|(key, value)| {
-            self.insert(key, value);
-        });
-    }
-}
+macro_rules! hashed {
+    ($($map:ident: $($bound:ident)+;)*) => {$(
+        /// Of two entries with one key, either stays: threads insert at once.
+        impl<K, V, S> ParallelExtend<(K, V)> for &$map<K, V, S>
+        where
+            K: Hash + Eq $(+ $bound)+,
+            V: $($bound +)+,
+            S: BuildHasher + Sync,
+        {
+            fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
+                entries.into_par_iter().for_each(|(key, value)| {
+                    self.insert(key, value);
+                });
+            }
+        }
 
-/// As that of `&HashMap`.
-impl<K, V, S> ParallelExtend<(K, V)> for HashMap<K, V, S>
-where
-    K: Hash + Eq + Send + Sync,
-    V: Send + Sync,
-    S: BuildHasher + Sync,
-{
-    fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
-        (&*self).par_extend(entries);
-    }
-}
+        /// As that of the reference.
+        impl<K, V, S> ParallelExtend<(K, V)> for $map<K, V, S>
+        where
+            K: Hash + Eq $(+ $bound)+,
+            V: $($bound +)+,
+            S: BuildHasher + Sync,
+        {
+            fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
+                (&*self).par_extend(entries);
+            }
+        }
 
-/// Of two entries with one key, either stays: threads insert at once.
-impl<K, V, S> FromParallelIterator<(K, V)> for HashMap<K, V, S>
-where
-    K: Hash + Eq + Send + Sync,
-    V: Send + Sync,
-    S: BuildHasher + Default + Sync,
-{
-    fn from_par_iter<I: IntoParallelIterator<Item = (K, V)>>(entries: I) -> Self {
-        let entries = entries.into_par_iter();
-        let capacity = entries.opt_len().unwrap_or(0);
-        let map = Self::with_capacity_and_hasher(capacity, S::default());
-        (&map).par_extend(entries);
-        map
-    }
+        /// Of two entries with one key, either stays: threads insert at once.
+        impl<K, V, S> FromParallelIterator<(K, V)> for $map<K, V, S>
+        where
+            K: Hash + Eq $(+ $bound)+,
+            V: $($bound +)+,
+            S: BuildHasher + Default + Sync,
+        {
+            fn from_par_iter<I: IntoParallelIterator<Item = (K, V)>>(entries: I) -> Self {
+                let entries = entries.into_par_iter();
+                let capacity = entries.opt_len().unwrap_or(0);
+                let map = Self::with_capacity_and_hasher(capacity, S::default());
+                (&map).par_extend(entries);
+                map
+            }
+        }
+    )*};
 }
-
-/// Of two entries with one key, either stays: threads insert at once.
-impl<K, V, S> ParallelExtend<(K, V)> for &FlatHashMap<K, V, S>
-where
-    K: Plain + Hash + Eq,
-    V: Plain,
-    S: BuildHasher + Sync,
-{
-    fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
-        entries.into_par_iter().for_each(|(key, value)| {
-            self.insert(key, value);
-        });
-    }
-}
-
-/// As that of `&FlatHashMap`.
-impl<K, V, S> ParallelExtend<(K, V)> for FlatHashMap<K, V, S>
-where
-    K: Plain + Hash + Eq,
-    V: Plain,
-    S: BuildHasher + Sync,
-{
-    fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
-        (&*self).par_extend(entries);
-    }
-}
-
-/// Of two entries with one key, either stays: threads insert at once.
-impl<K, V, S> FromParallelIterator<(K, V)> for FlatHashMap<K, V, S>
-where
-    K: Plain + Hash + Eq,
-    V: Plain,
-    S: BuildHasher + Default + Sync,
-{
-    fn from_par_iter<I: IntoParallelIterator<Item = (K, V)>>(entries: I) -> Self {
-        let entries = entries.into_par_iter();
-        let capacity = entries.opt_len().unwrap_or(0);
-        let map = Self::with_capacity_and_hasher(capacity, S::default());
-        (&map).par_extend(entries);
-        map
-    }
+hashed! {
+    HashMap: Send Sync;
+    FlatHashMap: Plain;
 }
 
 /// Of two entries with one key, either stays: threads insert at once.
