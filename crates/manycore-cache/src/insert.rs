@@ -114,10 +114,10 @@ where
         self.put(hash, &mut Some(fresh), section, Asked::Before, |_| true);
     }
 
-    /// The short way for a key that is not there: with room of its own, or, in a full cache that
-    /// doesn't weigh, with that of another entry, which goes, and leaves its capacity and its count
-    /// to the new one (segment.G1). Gives the node back if by now there may be an entry of the key,
-    /// which only one of its tag can be.
+    /// The short way for a key that is not there. The entry has room of its own; or the cache is
+    /// full and does not weigh, and another entry goes and leaves its capacity and count to the new
+    /// one (segment.G1). Gives the node back if by now there may be an entry of the key: one with
+    /// its tag.
     #[inline(never)]
     fn put_new<const STRAIGHT: bool>(
         &self,

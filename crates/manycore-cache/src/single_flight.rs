@@ -1,9 +1,9 @@
 //! Single flight: the loads under way, at most one of each kind for each key.
 //!
 //! Laws:
-//! - single_flight.F1 A load is in the list from before its leader looks into the cache a second
-//!   time until after it has put the value there, or has given up, by whatever way: returning,
-//!   panicking, or being dropped as a future.
+//! - single_flight.F1 A load enters the list before its leader looks into the cache a second time.
+//!   It leaves the list after the leader has put the value into the cache, or has given up: has
+//!   returned, panicked, or was dropped as a future.
 //! - single_flight.F2 A waiter is woken when the load leaves the list, and then looks again; it may
 //!   lead next.
 //! - single_flight.F3 A thread that blocks waits for loads of blocked threads alone, never for a

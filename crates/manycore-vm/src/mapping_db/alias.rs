@@ -27,9 +27,10 @@ impl<B: Backing> MappingDb<'_, B> {
     /// The new mappings are derived from the old ones: revoking the old removes the new.
     ///
     /// # Errors
-    /// If a range has no pages, is not aligned, wraps or leaves its space; a space has ended; a
-    /// page of the first range is not mapped or a page of the second is; a page of the first range
-    /// has fewer rights; or the backing does not support it or refuses.
+    /// - A range has no pages, is not aligned, wraps or leaves its space, or a space has ended.
+    /// - A page of the first range is not mapped or has fewer rights, or a page of the second is
+    ///   mapped.
+    /// - The backing does not support it, or refuses.
     pub fn alias(
         &self,
         from: SpaceId,

@@ -31,9 +31,9 @@
 //! - *Fork*: a child inherits the lock as it was. A lock that another thread of the parent held
 //!   stays locked in the child.
 //!
-//! Laws. Some are in other files: lock_word.K1 to lock_word.K3 for the lock word (`word`),
-//! reservation.N1 to reservation.N5 for a word that is reserved for one thread (`reservation`), and
-//! rounds.V1 to rounds.V7 for a lock with a holder that does the work of its waiters (`rounds`).
+//! Laws. Those of the lock word are in `word`, those of a word that is reserved for one thread in
+//! `reservation`, and those of a holder that does the work of its waiters in `rounds`.
+//!
 //! - lock.K4 Order: ticket and MCS locks are acquired in the order in which the lockers drew a
 //!   ticket or swapped themselves into the queue. Each does that by one atomic instruction.
 //! - lock.K5 Parking: a thread that parks announces this in memory before its last look. A thread

@@ -40,8 +40,9 @@ impl<T> Iterator for Slots<T> {
     fn next(&mut self) -> Option<*mut NodeSlot<T>> {
         self.left = self.left.checked_sub(1)?;
         if self.offset == Leaf::<T>::LEN {
-            // SAFETY: namespace.N2 - a leaf. ORDER: Relaxed; see `State::make_slots`, which linked
-            // the leaves of this block before it was handed out.
+            // SAFETY: namespace.N2 - a leaf.
+            // ORDER: Relaxed; see `State::make_slots`, which linked the leaves of this block before
+            // it was handed out.
             self.leaf = unsafe { (*self.leaf).next.load(Ordering::Relaxed) };
             self.offset = 0;
         }
@@ -254,8 +255,8 @@ impl<T> Drop for Rest<T> {
 /// it.
 unsafe fn come_back<T>(address: NonNull<()>) {
     let slot = address.cast::<NodeSlot<T>>().as_ptr();
-    // SAFETY: namespace.N7 - the slot and its leaf stay until the block has come back. ORDER:
-    // Relaxed; the word is ours, since the grace period is over.
+    // SAFETY: namespace.N7 - the slot and its leaf stay until the block has come back.
+    // ORDER: Relaxed; the word is ours, since the grace period is over.
     let (state, index, class) = unsafe {
         let index = index_in((*slot).word.load(Ordering::Relaxed));
         let leaf = Leaf::of(slot, index);

@@ -371,8 +371,8 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         }
         let address = section.reuse_raw(come_back::<T>)?;
         let slot = address.cast::<NodeSlot<T>>().as_ptr();
-        // SAFETY: namespace.N7 - the slot and its leaf stay until the block has come back. ORDER:
-        // Relaxed; the word is ours, since the grace period is over.
+        // SAFETY: namespace.N7 - the slot and its leaf stay until the block has come back.
+        // ORDER: Relaxed; the word is ours, since the grace period is over.
         let (word, state) = unsafe {
             let word = (*slot).word.load(Ordering::Relaxed);
             (word, (*Leaf::of(slot, index_in(word))).state)
@@ -542,8 +542,8 @@ impl<T> Drop for Back<T> {
 unsafe fn come_back<T>(address: NonNull<()>) {
     let slot = address.cast::<NodeSlot<T>>().as_ptr();
     // SAFETY: namespace.N7 - the slot and its leaf stay until the block has come back. The slot's
-    // pointer was derived from the leaf's. ORDER: Relaxed; the word is ours, since the grace period
-    // is over.
+    // pointer was derived from the leaf's.
+    // ORDER: Relaxed; the word is ours, since the grace period is over.
     let state = unsafe {
         let index = index_in((*slot).word.load(Ordering::Relaxed));
         (*Leaf::of(slot, index)).state

@@ -145,8 +145,9 @@ impl<T> State<T> {
         let (len, offset) = (Leaf::<T>::LEN, index as usize % Leaf::<T>::LEN);
         for more in ((len - offset) as u64..ids).step_by(len) {
             let next = trie.make(index + more as u32, own);
-            // SAFETY: namespace.N2 - a leaf, of a trie that the caller borrows. ORDER: Relaxed;
-            // read by holders of an id of this chunk, which is published afterwards.
+            // SAFETY: namespace.N2 - a leaf, of a trie that the caller borrows.
+            // ORDER: Relaxed; read by holders of an id of this chunk, which is published
+            // afterwards.
             unsafe { (*last).next.store(next, Ordering::Relaxed) };
             last = next;
         }

@@ -361,8 +361,8 @@ unsafe fn free_nodes<T, S>(node: *mut (), above: u32) {
     }
     let inner = node.cast::<Inner>();
     for child in 0..FAN {
-        // SAFETY: namespace.N2 - an inner node's children are one lower. ORDER: Relaxed; not
-        // shared.
+        // SAFETY: namespace.N2 - an inner node's children are one lower.
+        // ORDER: Relaxed; not shared.
         let child = unsafe { (*inner).children[child].load(Ordering::Relaxed) };
         // SAFETY: a child of this node, one level lower, which no other thread has either.
         unsafe { free_nodes::<T, S>(child, above - ID_FAN_BITS) };

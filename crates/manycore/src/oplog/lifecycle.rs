@@ -247,8 +247,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         hot.lock.store(0, Ordering::Relaxed);
         if !hot.has_value() {
             // Promoted under a guard that was leaked, so the promotion was not finished
-            // (object.W2). SAFETY: object.W2 - the value is still inline, and `&mut self` is
-            // exclusive.
+            // (object.W2).
+            // SAFETY: object.W2 - the value is still inline, and `&mut self` is exclusive.
             unsafe { self.move_in(hot) };
         }
         // SAFETY: `&mut self`, and `leave_table` has waited for the evictor: no other thread takes

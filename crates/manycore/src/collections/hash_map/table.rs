@@ -498,7 +498,8 @@ impl<K, V> Drop for Locked<'_, K, V> {
     #[inline(always)]
     fn drop(&mut self) {
         // No other thread writes the word of a bucket that is locked, so this is no locked
-        // instruction. ORDER: Relaxed load, as above. Release; pairs with Acquire in `try_lock`.
+        // instruction.
+        // ORDER: Relaxed load, as above. Release; pairs with Acquire in `try_lock`.
         let word = self.first.word.load_to_change(Ordering::Relaxed);
         debug_assert!(word & LOCKED != 0, "hash_map.H1: a lock is released that is not held");
         self.first.word.store(word & !LOCKED, Ordering::Release);

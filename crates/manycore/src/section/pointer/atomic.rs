@@ -192,8 +192,8 @@ impl<T: ?Sized + Pointable> Atomic<T> {
             && !found.is_null()
             && stray::contains((&raw const self.raw).addr())
         {
-            // The pointer was perhaps loaded before the node was unlinked, so load it again. ORDER:
-            // Relaxed; the list's lock orders the tag before the node's entry.
+            // The pointer was perhaps loaded before the node was unlinked, so load it again.
+            // ORDER: Relaxed; the list's lock orders the tag before the node's entry.
             let now = Shared::<T>::trusted(self.raw.load(Ordering::Relaxed));
             assert!(
                 now.is_null() || now.tag() != 0,
