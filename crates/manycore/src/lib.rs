@@ -91,7 +91,7 @@
 //! | a thread in an update of an object | its lock stays held |
 //! | a guard of an object in another thread | its lock stays held |
 //! | an object that no other thread was using | works |
-//! | a `Counter` that other threads were using | works, and keeps its rows |
+//! | a `Counter` or `ScalableArc` that other threads were using | works |
 //! | a load of a cache in another thread | does not end, nor do requests for its key |
 //! | a call of a [`Swappable`](cluster::Swappable) in another thread | does not end |
 //! | the counts of [`profile`] | go on |

@@ -424,9 +424,11 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     }
 }
 
-impl<T: Send + 'static, L: Log<T>> Evictable for HotState<T, L> {
+impl<T: Send + 'static, L: Log<T>> promotion::State for HotState<T, L> {
     const RUNS_USER_CODE: bool = true;
+}
 
+impl<T: Send + 'static, L: Log<T>> Evictable for HotState<T, L> {
     fn try_claim(&self) -> bool {
         let free = lock::try_lock(&self.lock, percpu::thread_token()).is_ok();
         if free {

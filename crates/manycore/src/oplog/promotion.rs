@@ -47,6 +47,11 @@
 //!   the hot state there, or waits until the evictor has ended its claim, which is the evictor's
 //!   last access. The hot state also enters the table again only after that, so at most one claim
 //!   is open.
+//! - promotion.H6 In the child of a fork, no record announces a hot state without user code
+//!   ([`State`]) for a thread that does not exist there: the child withdraws such announcements
+//!   first. What the thread was adding is in its part or not, so the part can be folded. (The
+//!   thread that forks has no such announcement, because it is in user code.) Nor is such a hot
+//!   state half folded: a fork waits for that ([`Folding`](super::table::Folding)).
 //!
 //! Two parts differ between the types. `Deferred` also waits for single slots, and accepts a slot's
 //! answer in place of the wait (`gate`); its word is a lock while it is cold (object.W1).
@@ -56,7 +61,7 @@
 
 use super::table::{Denied, Evictable, Eviction, LogTable};
 use super::word;
-pub(crate) use super::word::{Word, freed_by, updates};
+pub(crate) use super::word::{State, Word, announced_state, freed_by, updater, updates};
 use crate::lock::held;
 use crate::percpu::{self, Announced, BiasedSlot, Slot, gate};
 use crate::sync::{
@@ -93,7 +98,7 @@ impl<H> Deref for Inside<H> {
 /// says, and only after `is_current` would return false. The threads that fold or free it use the
 /// same `biased`.
 #[inline(always)]
-pub(crate) unsafe fn enter<H>(
+pub(crate) unsafe fn enter<H: State>(
     slot: Slot,
     hot: *const H,
     biased: bool,
@@ -108,19 +113,20 @@ pub(crate) unsafe fn enter<H>(
     })
 }
 
-/// As [`enter`] with the bias, for the shortest paths. `announcement` names an updater in `hot`: it
-/// is the address of `hot`, perhaps with the other bits of a [`Word`].
+/// As [`enter`] with the bias, for the shortest paths. `announcement` is that of an updater in
+/// `hot` ([`updater`]), or the open word that leads there.
 ///
 /// # Safety
 /// As for [`enter`].
 #[inline(always)]
-pub(crate) unsafe fn enter_straight<H>(
+pub(crate) unsafe fn enter_straight<H: State>(
     slot: BiasedSlot,
     hot: *const H,
     announcement: usize,
     is_current: impl FnOnce() -> bool,
 ) -> Option<Inside<H>> {
     debug_assert!(updates(announcement, hot), "promotion.H2: {announcement:#x} in {hot:?}");
+    debug_assert!(!H::RUNS_USER_CODE && word::runs_library_code(announcement), "promotion.H6");
     let announced = slot.announce(announcement);
     (is_current() || seeded_bug!("unchecked-entry")).then_some(Inside {
         hot,
@@ -135,7 +141,11 @@ pub(crate) unsafe fn enter_straight<H>(
 /// # Safety
 /// As for [`enter`]; the hot state is an `H`.
 #[inline(always)]
-pub(crate) unsafe fn enter_by<H>(slot: Slot, word: &AtomicUsize, seen: Word) -> Option<Inside<H>> {
+pub(crate) unsafe fn enter_by<H: State>(
+    slot: Slot,
+    word: &AtomicUsize,
+    seen: Word,
+) -> Option<Inside<H>> {
     debug_assert!(seen.is_hot(), "promotion.H1: {seen:?} leads to no hot state");
     // ORDER: Acquire; after the announcement (promotion.H1). Pairs with Release at promotion.
     let is_current = || Word::load(word, Ordering::Acquire) == seen;
@@ -150,7 +160,7 @@ pub(crate) unsafe fn enter_by<H>(slot: Slot, word: &AtomicUsize, seen: Word) -> 
 /// # Safety
 /// As for [`enter`]; the hot state is an `H`.
 #[inline(always)]
-pub(crate) unsafe fn enter_to_look<H>(
+pub(crate) unsafe fn enter_to_look<H: State>(
     slot: Slot,
     word: &AtomicUsize,
     seen: Word,
@@ -170,7 +180,7 @@ pub(crate) unsafe fn enter_to_look<H>(
 ///
 /// # Safety
 /// The word's hot states are of type `H`, and are freed as promotion.H4 says.
-pub(crate) unsafe fn look_on<H, R>(
+pub(crate) unsafe fn look_on<H: State, R>(
     word: &AtomicUsize,
     look: impl FnOnce(&Inside<H>, Slot) -> R,
 ) -> Option<R> {
@@ -190,7 +200,7 @@ pub(crate) unsafe fn look_on<H, R>(
 
 /// Changes an announcement from updater to waiter or back, for the rest of its [`Inside`]. The
 /// caller then repeats its checks.
-pub(crate) fn announce_again<H>(slot: Slot, hot: *const H, waits: bool) {
+pub(crate) fn announce_again<H: State>(slot: Slot, hot: *const H, waits: bool) {
     // The `Inside` withdraws the announcement in either form.
     slot.announce_anew(word::announcement(hot, waits));
 }

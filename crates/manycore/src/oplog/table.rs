@@ -29,6 +29,7 @@
 //! Source: OpLog section 6. There the table is per core and per type. Here it is shared and used
 //! only at promotion and demotion, so no update accesses it.
 
+use super::word::{self, State};
 use crate::config::{DEFAULT_TABLE_OBJECTS, IDLE_SWEEPS};
 use crate::lock::held;
 use crate::percpu;
@@ -46,10 +47,7 @@ type EntrySlot = Mutex<Option<Entry>>;
 type Chunk = Raced<Box<[EntrySlot]>, ()>;
 
 /// The table's interface to an object's hot state.
-pub(crate) trait Evictable: Sync {
-    /// Whether [`finish_eviction`](Self::finish_eviction) may run user code.
-    const RUNS_USER_CODE: bool;
-
+pub(crate) trait Evictable: State + Sync {
     /// Takes the hot state's lock if it is free, and never waits for it. The caller holds the
     /// place's mutex, and other threads take the two in the opposite order (oplog_table.T3). After
     /// success, [`finish_eviction`](Self::finish_eviction) must be called.
@@ -239,8 +237,7 @@ impl LogTable {
         insist: bool,
         own: usize,
     ) -> Result<Eviction, Denied> {
-        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-        AT_FORK.list();
+        prepare_for_forks();
         let may_evict = !held::may_be_waited_for(own);
         // Before a place's lock, which a fork takes behind this.
         let folding = Some(Folding::begin());
@@ -335,28 +332,18 @@ static AT_FORK: AtFork = AtFork::new(
         let made = chunks.filter_map(Chunk::get).flatten();
         Box::new((no_other_folds, made.map(lock).collect::<Vec<_>>()))
     },
-    // ORDER: Relaxed; the child has no other thread yet.
-    || _ = FORKS.fetch_add(1, Ordering::Relaxed),
+    || percpu::records().withdraw_in_child(word::runs_library_code), // promotion.H6
 );
 
-/// Forks between the process and its first ancestor that had a table.
-#[cfg(not(any(manycore_loom, manycore_shuttle)))]
-static FORKS: AtomicUsize = AtomicUsize::new(0);
-
-/// Returns a number that is another one in the child of a fork. A hot state that was made under
-/// another number may be announced by threads that do not exist here, so no thread may wait for
-/// its updaters.
-pub(crate) fn forks() -> usize {
+/// Prepares for forks: for hot states that are in no table ([`LogTable::enter`] does it, too).
+pub(crate) fn prepare_for_forks() {
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-    // ORDER: Relaxed; changes while the process has one thread.
-    return FORKS.load(Ordering::Relaxed);
-    #[cfg(any(manycore_loom, manycore_shuttle))]
-    0
+    AT_FORK.list();
 }
 
 /// The calling thread closes and folds a hot state whose readers wait for that, by code of the
-/// library alone; or has claimed it. A fork waits for the end of this: in the child, readers would
-/// wait for ever for a thread that does not exist there.
+/// library alone; or has claimed it, or has locked what such code locks. A fork waits for the end of
+/// this: in the child, readers would wait for ever for a thread that does not exist there.
 ///
 /// Such a thread may wait for another (promotion.H5). So none waits to begin as long as another has
 /// begun: a fork does not come in between.
@@ -372,7 +359,7 @@ impl Folding {
 
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 mod folds {
-    use super::{AT_FORK, Folding, lock};
+    use super::{Folding, lock, prepare_for_forks};
     use std::cell::Cell;
     use std::marker::PhantomData;
     use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -388,7 +375,7 @@ mod folds {
 
     impl Folding {
         pub(crate) fn begin() -> Self {
-            AT_FORK.list();
+            prepare_for_forks();
             *lock(&FOLDS) += 1;
             OWN.with(|own| own.set(own.get() + 1));
             Self(PhantomData)
@@ -422,9 +409,11 @@ mod tests {
         ended: AtomicU32,
     }
 
-    impl<const USER_CODE: bool> Evictable for Fake<USER_CODE> {
+    impl<const USER_CODE: bool> State for Fake<USER_CODE> {
         const RUNS_USER_CODE: bool = USER_CODE;
+    }
 
+    impl<const USER_CODE: bool> Evictable for Fake<USER_CODE> {
         fn try_claim(&self) -> bool {
             true
         }

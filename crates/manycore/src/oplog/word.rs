@@ -21,6 +21,8 @@ use std::ptr;
 const BIASED: usize = 8;
 /// The hot state is not about to be freed. (Without this bit, updaters retry later.)
 const OPEN: usize = 16;
+/// In an announcement: no user code runs while the thread is inside (promotion.H6).
+const LIBRARY_CODE: usize = OPEN; // as in the word of a `Counter`, which is announced whole
 /// In an announcement: the thread is a waiter (promotion.H3).
 const WAITING: usize = 32;
 /// Updates must take the slow path.
@@ -136,12 +138,37 @@ pub(crate) fn freed_by<H>(hot: *const H) -> *mut H {
     ptr::with_exposed_provenance_mut(hot.addr())
 }
 
+/// A hot state, as threads enter it.
+pub(crate) trait State {
+    /// Whether user code may run while a thread is inside.
+    const RUNS_USER_CODE: bool;
+}
+
 /// Returns what a record announces for a thread in `hot` that waits there (promotion.H3) or
 /// updates.
 #[inline(always)]
-pub(super) fn announcement<H>(hot: *const H, waits: bool) -> usize {
+pub(super) fn announcement<H: State>(hot: *const H, waits: bool) -> usize {
     debug_assert!(hot.addr() & !ADDRESS == 0, "promotion.H1: {hot:?} is no hot state");
-    hot as usize | if waits { WAITING } else { 0 }
+    let library_code = if H::RUNS_USER_CODE { 0 } else { LIBRARY_CODE };
+    hot as usize | library_code | if waits { WAITING } else { 0 }
+}
+
+/// Returns what a record announces for an updater in `hot`, for an object that keeps it in place of
+/// the address: so the straight path has nothing to add to it. [`announced_state`] is its inverse.
+pub(crate) fn updater<H: State>(hot: *mut H) -> usize {
+    announcement(ptr::with_exposed_provenance::<H>(hot.expose_provenance()), false)
+}
+
+/// Returns the hot state of an [`updater`].
+#[inline(always)]
+pub(crate) fn announced_state<H: State>(updater: usize) -> *mut H {
+    ptr::with_exposed_provenance_mut(updater.wrapping_sub(announcement::<H>(ptr::null(), false)))
+}
+
+/// Returns true if an announced word is that of a thread that runs no user code inside.
+#[inline(always)]
+pub(super) fn runs_library_code(announced: usize) -> bool {
+    announced & LIBRARY_CODE != 0
 }
 
 /// Returns true if an announced word is that of an updater in `hot`.

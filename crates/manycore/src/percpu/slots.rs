@@ -219,6 +219,18 @@ impl Records {
         self.high.load(Ordering::SeqCst)
     }
 
+    /// Withdraws every announcement for which `is_lost` returns true, in the child of a fork: its
+    /// thread does not exist there.
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    pub(crate) fn withdraw_in_child(&self, is_lost: impl Fn(usize) -> bool) {
+        for index in 0..self.high() {
+            let record = self.get(index);
+            if is_lost(record.announced()) {
+                withdraw(&record.active);
+            }
+        }
+    }
+
     /// Waits until no record announces a word for which `inside` holds.
     pub(crate) fn wait_until_none(&self, inside: impl Fn(usize) -> bool) {
         for index in 0..self.high() {

@@ -295,6 +295,9 @@ fn child_can_use_what_other_threads_use_without_locks() {
             let counts = ScalableArc::strong_count(&counted) > 0;
             *counted.clone() == 1 && counts && counter.sum() > 0
         };
+        // Has rows and no weak handle. A thread asks whether its handle is the only one.
+        let asked = ScalableArc::new(1_u64);
+        ScalableArc::promote(&asked);
         let lock = TicketLock::new(());
         let waits = || {
             let profile = manycore::profile::read();
@@ -304,7 +307,18 @@ fn child_can_use_what_other_threads_use_without_locks() {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let _stop = Stop(&stop);
-            for _ in 0..3 {
+            scope.spawn(|| {
+                let mut handle = asked.clone();
+                while !stop.load(SeqCst) {
+                    assert!(ScalableArc::get_mut(&mut handle).is_none());
+                }
+            });
+            scope.spawn(|| {
+                while !stop.load(SeqCst) {
+                    assert!(use_all());
+                }
+            });
+            for _ in 0..2 {
                 scope.spawn(|| {
                     while !stop.load(SeqCst) {
                         assert!(use_all());
@@ -322,14 +336,16 @@ fn child_can_use_what_other_threads_use_without_locks() {
             }
             for round in 0..30 {
                 thread::sleep(Duration::from_micros(300));
-                let counted = waits();
+                let waited = waits();
                 let status = in_child(|| {
                     // SAFETY: ends the child if it hangs.
                     unsafe { libc::alarm(20) };
-                    let goes_on = waits() >= counted;
+                    let goes_on = waits() >= waited;
                     manycore::profile::start();
-                    // Does nothing: a thread that was adding may have ended with the fork.
                     many.iter().for_each(Counter::demote);
+                    ScalableArc::demote(&counted);
+                    counter.demote();
+                    drop(ScalableArc::downgrade(&asked));
                     let all_count = || many.iter().all(|one| one.sum() == 1);
                     use_all() && goes_on && (0..20).all(|_| all_count())
                 });

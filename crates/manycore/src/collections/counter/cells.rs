@@ -31,9 +31,6 @@
 //!   the value with which it added up the total, and stores the value that makes the total the new
 //!   one. So of two threads that set it, each returns what the other left. No add is lost: an add
 //!   that was not in the total yet stays in its row.
-//! - cells.N8 The child of a fork keeps the cells that its parent has made: a thread that does not
-//!   exist there may have announced them, and would be waited for. Nor are cells half folded
-//!   there: a fork waits for that ([`Folding`]).
 //!
 //! Source: OpLog, section 5.2; REQUIREMENTS O-10 and O-11.
 
@@ -87,9 +84,6 @@ pub(super) struct Cells {
     /// The sums of the rows that an eviction freed.
     base: Box<[AtomicU64]>,
     membership: Membership,
-    /// [`table::forks`] when they were made. If that has changed, they are kept for good
-    /// (cells.N8).
-    forks: usize,
     /// Whether announcements are plain stores and the folding thread pays the barrier.
     biased: bool,
     reads: Lines<Reads>,
@@ -112,18 +106,12 @@ impl Cells {
             len,
             base: (0..len).map(|_| AtomicU64::new(0)).collect(),
             membership: Membership::new(),
-            forks: table::forks(),
             biased: barrier::is_asymmetric(),
             reads: Lines(Reads {
                 idle: AtomicU32::new(Streak::NONE.raw()),
                 last: AtomicU64::new(0),
             }),
         })
-    }
-
-    /// Returns true in the child of a fork, if the parent has made them (cells.N8).
-    fn is_older_than_a_fork(&self) -> bool {
-        self.forks != table::forks()
     }
 
     fn is_evicted(&self) -> bool {
@@ -363,13 +351,12 @@ impl Drop for Cells {
     }
 }
 
-impl Evictable for Cells {
+impl promotion::State for Cells {
     const RUNS_USER_CODE: bool = false;
+}
 
+impl Evictable for Cells {
     fn try_claim(&self) -> bool {
-        if self.is_older_than_a_fork() {
-            return false;
-        }
         // There is no lock: the claim alone excludes other evictors (promotion.H5).
         self.membership.claim();
         true
@@ -753,7 +740,7 @@ impl<W: Words + ?Sized> Group<'_, W> {
         let closed = self.look_on(|cells| {
             let hot = self.hot.load();
             let is_theirs = ptr::eq(hot.state(), cells);
-            if !is_theirs || !hot.is_open() || cells.is_older_than_a_fork() || !agree(cells) {
+            if !is_theirs || !hot.is_open() || !agree(cells) {
                 return None;
             }
             let folding = Folding::begin();

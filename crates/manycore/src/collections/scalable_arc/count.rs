@@ -56,14 +56,12 @@ use super::contention;
 use super::word::{CENTRAL, ONE_MORE, TOO_MANY, Word};
 use crate::config;
 use crate::oplog::promotion;
-use crate::oplog::table::Folding;
+use crate::oplog::table::{self, Folding};
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, Slot, barrier};
 use crate::sync::{
-    self, AtomicPtr, AtomicU64, AtomicUsize, Backoff, LoadToChange, Ordering, UnsafeCell, fence,
-    global,
+    self, AtomicU64, AtomicUsize, Backoff, LoadToChange, Ordering, UnsafeCell, fence, global,
 };
-use std::ptr;
 
 /// Objects that may be hot at the same time, at most.
 const HOT_OBJECTS: usize = config::DEFAULT_TABLE_OBJECTS;
@@ -101,10 +99,15 @@ struct Side {
     rows: UnsafeCell<Segmented<Row>>,
 }
 
+impl promotion::State for Side {
+    const RUNS_USER_CODE: bool = false;
+}
+
 /// The count.
 pub(super) struct Head {
     count: AtomicU64,
-    side: AtomicPtr<Side>,
+    /// Zero, or the side as its updaters announce it ([`promotion::updater`]).
+    side: AtomicUsize,
 }
 
 /// Returns the sum of the rows. Exact only while no updater writes them.
@@ -136,7 +139,7 @@ unsafe fn add_to(
 impl Head {
     /// Starts with one handle, which is central.
     pub(super) fn new() -> Self {
-        Self { count: AtomicU64::new(Word::NEW.0), side: AtomicPtr::new(ptr::null_mut()) }
+        Self { count: AtomicU64::new(Word::NEW.0), side: AtomicUsize::new(0) }
     }
 
     /// Returns the word. The caller has a handle.
@@ -232,7 +235,7 @@ impl Head {
         };
         let seen = Word(self.count.load_to_change(order));
         // ORDER: Relaxed; the Acquire above has seen the side that an earlier handle made.
-        seen.is_lone() && self.side.load(Ordering::Relaxed).is_null()
+        seen.is_lone() && self.side.load(Ordering::Relaxed) == 0
     }
 
     /// Uncounts a handle by the general path.
@@ -331,11 +334,11 @@ impl Head {
     #[inline(always)]
     pub(super) fn add_straight(&self, seen: Word, n: u64) -> bool {
         let Some(slot) = percpu::biased_slot() else { return false };
-        let side: *const Side = self.seen_side(seen);
+        let (side, announcement) = self.seen_side(seen);
         let is_current = || self.now() == seen;
         // SAFETY: the side is never changed while the head lives. Where a slot is biased, all sides
         // are (barrier.B1).
-        let entered = unsafe { promotion::enter_straight(slot, side, side.addr(), is_current) };
+        let entered = unsafe { promotion::enter_straight(slot, side, announcement, is_current) };
         entered.is_some_and(|side| {
             // SAFETY: count.A4, of `add_to`.
             unsafe { add_to(&side, |rows| rows.get_at(slot.location()), n) }
@@ -363,20 +366,20 @@ impl Head {
         Word(self.count.load(Ordering::Acquire))
     }
 
-    /// Returns the side, for a caller that has seen HOT.
+    /// Returns the side and an updater's announcement of it, for a caller that has seen HOT.
     #[inline(always)]
-    fn seen_side(&self, seen: Word) -> &Side {
+    fn seen_side(&self, seen: Word) -> (&Side, usize) {
         // ORDER: Relaxed; HOT was seen by an Acquire load, and the side is set before it.
-        let side = self.side.load(Ordering::Relaxed);
-        debug_assert!(!side.is_null() && seen.is_hot(), "count.A4: {seen:?} has no rows");
+        let updater = self.side.load(Ordering::Relaxed);
+        debug_assert!(updater != 0 && seen.is_hot(), "count.A4: {seen:?} has no rows");
         // SAFETY: the side is never changed while the head lives, and the caller has seen HOT: it
         // is set.
-        unsafe { &*side }
+        (unsafe { &*promotion::announced_state(updater) }, updater)
     }
 
     /// Enters the side, if flags and period of the word have not changed.
     fn enter(&self, slot: Slot, seen: Word) -> Option<promotion::Inside<Side>> {
-        let side = self.seen_side(seen);
+        let (side, _) = self.seen_side(seen);
         if side.biased {
             percpu::note_biased(slot);
         }
@@ -395,10 +398,7 @@ impl Head {
         if !self.exchange(seen, folding, Ordering::AcqRel) {
             return false;
         }
-        // ORDER: Acquire; set before HOT, for good.
-        let side = self.side.load(Ordering::Acquire);
-        // SAFETY: the side lives as long as the head.
-        let side = unsafe { &*side };
+        let side = self.side();
         promotion::wait_for_updaters(side, side.biased);
         let rows = side.rows.with_mut(|rows| {
             // SAFETY: count.A4 - this thread has set FOLDING, passed the barrier, and seen
@@ -428,6 +428,7 @@ impl Head {
     /// Makes the object hot: rows count from now on. Returns true if it is hot.
     #[cold]
     pub(super) fn promote(&self) -> bool {
+        table::prepare_for_forks();
         // ORDER: Relaxed; a number.
         if HOT_NOW.fetch_add(1, Ordering::Relaxed) < HOT_OBJECTS {
             self.side();
@@ -521,12 +522,8 @@ impl Head {
 
     /// Returns the side; allocates it on first use.
     fn side(&self) -> &Side {
-        // ORDER: Acquire; pairs with Release below.
-        let found = self.side.load_to_change(Ordering::Acquire);
-        if !found.is_null() {
-            // SAFETY: the side, once set, is neither changed nor freed while the head lives
-            // (`side`).
-            return unsafe { &*found };
+        if let Some(side) = self.side_if_any() {
+            return side;
         }
         let made = Box::into_raw(Box::new(Side {
             weak: Line(AtomicU64::new(1)),
@@ -535,22 +532,28 @@ impl Head {
             rows: UnsafeCell::new(Segmented::new()),
         }));
         // ORDER: Release publishes the side; Acquire on failure reads the winner's.
-        let side = match self.side.compare_exchange(
-            ptr::null_mut(),
-            made,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        ) {
+        let updater = promotion::updater(made);
+        let side = match self.side.compare_exchange(0, updater, Ordering::AcqRel, Ordering::Acquire)
+        {
             Ok(_) => made,
             Err(other) => {
                 // SAFETY: made above and shared with no other thread.
                 drop(unsafe { Box::from_raw(made) });
-                other
+                promotion::announced_state(other)
             }
         };
         // SAFETY: the head's side is set now (by this thread, or by the winner of the exchange),
         // and is never changed while the head lives.
         unsafe { &*side }
+    }
+
+    /// Returns the side, if there is one.
+    #[inline]
+    fn side_if_any(&self) -> Option<&Side> {
+        // ORDER: Acquire; pairs with Release in `side`.
+        let updater = self.side.load_to_change(Ordering::Acquire);
+        // SAFETY: the side, once set, is neither changed nor freed while the head lives (`side`).
+        (updater != 0).then(|| unsafe { &*promotion::announced_state(updater) })
     }
 
     /// Frees the side, if there is one.
@@ -560,10 +563,10 @@ impl Head {
     #[inline]
     pub(super) unsafe fn free_side(&self) {
         // ORDER: Relaxed; the drop of the last handle has ordered all others' use before.
-        let side = self.side.load(Ordering::Relaxed);
-        if !side.is_null() && !sync::model_failed() {
+        let updater = self.side.load(Ordering::Relaxed);
+        if updater != 0 && !sync::model_failed() {
             // SAFETY: made by `Box::into_raw`, and freed here alone.
-            drop(unsafe { Box::from_raw(side) });
+            drop(unsafe { Box::<Side>::from_raw(promotion::announced_state(updater)) });
         }
     }
 

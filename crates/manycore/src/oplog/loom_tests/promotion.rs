@@ -57,9 +57,11 @@ impl Hot {
     }
 }
 
-impl Evictable for Hot {
+impl promotion::State for Hot {
     const RUNS_USER_CODE: bool = false;
+}
 
+impl Evictable for Hot {
     fn try_claim(&self) -> bool {
         if !self.try_lock() {
             return false;

@@ -2,7 +2,7 @@
 //! (count.A9).
 
 use super::super::word::TOO_MANY;
-use super::{Head, LOCKED};
+use super::{Folding, Head, LOCKED};
 use crate::sync::{self, Backoff, LoadToChange, Ordering, fence};
 
 impl Head {
@@ -32,16 +32,13 @@ impl Head {
     /// Returns true if the handle of this tag is the only one, weak ones included
     /// (count.A9). The caller has the handle, and lets no other thread use it.
     pub(in super::super) fn is_unique(&self, tag: u64) -> bool {
-        // ORDER: Acquire; pairs with Release in `side`.
-        let side = self.side.load(Ordering::Acquire);
-        if side.is_null() {
-            // ORDER: Acquire; if a side is made after the first look at the count, the second look,
-            // at the side, sees it. The side was made by a handle that was dropped since, or still
-            // exists.
-            return self.word_of_only(tag).is_some() && self.side.load(Ordering::Acquire).is_null();
-        }
-        // SAFETY: the side, once set, is neither changed nor freed while the head lives (`side`).
-        let weak = &unsafe { &*side }.weak.0;
+        let Some(side) = self.side_if_any() else {
+            // If a side is made after the first look at the count, the second look, at the side,
+            // sees it. The side was made by a handle that was dropped since, or still exists.
+            return self.word_of_only(tag).is_some() && self.side_if_any().is_none();
+        };
+        let _locked = Folding::begin(); // a fork waits, too, until it is unlocked
+        let weak = &side.weak.0;
         // BUG: a weak handle is made while a thread takes its handle for the only one
         // (count.A9).
         if sync::seeded_bug!("weak-unlocked") {
@@ -63,11 +60,9 @@ impl Head {
     /// was the last: the caller frees the memory.
     #[inline]
     pub(in super::super) fn release_weak(&self) -> bool {
-        // ORDER: Acquire; pairs with Release in `side`. Null only if there never was a weak handle.
-        let side = self.side.load(Ordering::Acquire);
-        // SAFETY: the side, once set, is neither changed nor freed while the head lives (`side`).
+        // There is none only if there never was a weak handle.
         // ORDER: Release; pairs with the fence below: what was done with the memory.
-        if side.is_null() || unsafe { &*side }.weak.0.fetch_sub(1, Ordering::Release) == 1 {
+        if self.side_if_any().is_none_or(|side| side.weak.0.fetch_sub(1, Ordering::Release) == 1) {
             // ORDER: Acquire; see above.
             fence(Ordering::Acquire);
             return true;
@@ -77,14 +72,9 @@ impl Head {
 
     /// Returns the number of weak handles.
     pub(in super::super) fn weak(&self) -> u64 {
-        // ORDER: Acquire; pairs with Release in `side`.
-        let side = self.side.load(Ordering::Acquire);
-        if side.is_null() {
-            return 0;
-        }
-        // SAFETY: the side, once set, is neither changed nor freed while the head lives (`side`).
+        let Some(side) = self.side_if_any() else { return 0 };
         // ORDER: Relaxed; a number.
-        match unsafe { &*side }.weak.0.load(Ordering::Relaxed) {
+        match side.weak.0.load(Ordering::Relaxed) {
             LOCKED => 0,
             weak => weak - 1,
         }
