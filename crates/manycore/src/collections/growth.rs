@@ -334,7 +334,7 @@ impl<T: Growing + Send> Root<T> {
                     self.to_update(group, section, &mut *move_group);
                     group += 1;
                     if group as usize >= table.len() {
-                        backoff.pause(); // another thread is moving the last
+                        backoff.pause(); // another thread is moving the last group
                     }
                 }
                 _ => return root,
@@ -367,7 +367,7 @@ impl<T: Growing + Send> Root<T> {
                 None => self.make(buckets, section),
                 Some(table) if buckets <= table.len() => break,
                 Some(table) if self.follow(root, table.len() * 2, section) => {}
-                Some(_) => backoff.pause(), // another thread makes a table
+                Some(_) => backoff.pause(), // another thread is making a table
             }
         }
     }

@@ -106,7 +106,7 @@ use std::hash::RandomState;
 ///   of its entry, if that is another line (of 16-byte entries, every third). If the entry has
 ///   overflowed, a read also loads another bucket: one entry of fifty in a table that has just
 ///   grown, one of five in a full table. If the key is absent, a read loads another bucket only if
-///   that has a key of the same class, one of eight.
+///   later buckets have a key of the same class; there are eight classes.
 /// - Cost of an update: a compare-exchange and a store. An insertion or removal also updates a
 ///   [`Counter`].
 /// - Growth: the table doubles at eight entries for each seven slots. The first update that notices

@@ -50,10 +50,10 @@ pub(super) fn comparing<M, T>(map: &M, search: impl FnOnce() -> T) -> T {
     search()
 }
 
-/// Asserts that the calling thread compares no keys of `map`, under a lock or before it.
+/// Checks that the calling thread is in no such search of `map`.
 ///
 /// # Panics
-/// If the calling thread compares keys of `map` under a lock, or before it locks.
+/// If it is.
 #[inline(always)]
 pub(super) fn forbid_in_eq<M>(map: &M) {
     let innermost = INNERMOST.with(Cell::get);

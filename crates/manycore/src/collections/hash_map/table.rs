@@ -108,8 +108,8 @@ fn tag_of(hash: u64) -> u64 {
     hash >> 57 | 0x80
 }
 
-/// Returns one bit for each used slot whose byte equals the hash's tag. Rarely, a bit too many is
-/// set.
+/// Returns one bit for each used slot whose byte equals the hash's tag. Rarely, the bit of another
+/// used slot is set, too.
 #[inline(always)]
 fn hits(word: u64, hash: u64) -> u64 {
     let differ = word ^ (tag_of(hash) * ONES);
@@ -623,7 +623,7 @@ impl<K, V> Table<K, V> {
                 Seen::Pending => {}
             }
             let Some(old) = self.growth.old.load(section).as_ref() else {
-                continue; // moved in between
+                continue; // moved meanwhile
             };
             let groups = self.len().min(old.len());
             let mut found = Vec::new();

@@ -367,7 +367,7 @@ where
             let place = self.search(&locked, hash, |key| *key == entry.key);
             let found = if let SlotForKey::Taken(_, found) = &place { Some(*found) } else { None };
             if let (Some(there), false) = (found.and_then(Shared::as_ref), replace) {
-                drop(locked); // before `entry`
+                drop(locked); // so that `entry` is dropped without the lock
                 return Err((there, entry));
             }
             if matches!(place, SlotForKey::Full(_)) && std::mem::take(&mut may_grow) {
@@ -417,7 +417,7 @@ where
         let (found, section) = (found.into(), &self.section);
         let (table, locked) = self.lock(found.entry.hash);
         let Some((slot, old)) = locked.slot_of(&found, section) else {
-            drop(locked); // before `next`
+            drop(locked); // so that `next` is dropped without the lock
             return Err(next);
         };
         let linked = match next {

@@ -380,8 +380,8 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
             // which is not null.
             let block =
                 unsafe { NonNull::new_unchecked(place.node.word(place.slot()).assume_init()) };
-            // SAFETY: ordered_map.T4 - only one thread removes a slot from its order, and once. A
-            // value has no links to the map's nodes.
+            // SAFETY: ordered_map.T4 - one thread removes a slot from its order, once, and only
+            // while its node is in the tree. A value has no links to the map's nodes.
             unsafe { section.retire_raw(block, const { Weight::of::<V>() }, value::free::<V>) };
         }
     }

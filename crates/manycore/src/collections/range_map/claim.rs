@@ -453,7 +453,7 @@ impl<'s, V> Claim<'s, V> {
             None
         };
         let Some(holder) = holder else {
-            backoff.pause(); // a call, which runs no user code
+            backoff.pause(); // the holder is in a call that runs no user code
             return Ok(());
         };
         if self.near.is_some() {

@@ -73,7 +73,7 @@ impl<V> RangeMap<V> {
                 Slot::Branch(below) if below.level == level && below.first == first => {
                     break (at, below);
                 }
-                _ => return Pruned::Done, // gone already
+                _ => return Pruned::Done, // unlinked already
             }
         };
         if branch.used() != 0 {

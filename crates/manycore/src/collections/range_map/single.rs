@@ -55,9 +55,9 @@ impl<'s, V> Single<'s, V> {
         };
         let (bit, is_whole) = (bits(at, at), keys == branch.span(at));
         if is_whole {
-            // The range is the whole slot, so no branch could keep other threads' keys out of it.
-            // So it does not matter if other threads change the word. A bit that is set already
-            // stays set.
+            // The range is the whole slot, so a branch below it would separate no threads. So
+            // contention for the word is no reason to give way. A bit that is set already stays
+            // set.
             // ORDER: Acquire; pairs with Release in `unlock_slots` (range_map.R2).
             if branch.locks.fetch_or(bit, Ordering::Acquire) & bit != 0 {
                 return None;
@@ -136,7 +136,7 @@ pub(super) fn insert<'s, V: Send + Sync>(
     let mut whole = Part::NONE;
     let parts = single.parts(&mut whole);
     if let Some(taken) = single.first_taken(parts) {
-        drop(single); // before the value
+        drop(single); // so that the value is dropped without the lock
         return Ok(Err(RangeError::Overlap { range: keys.0..=keys.1, taken }));
     }
     if parts.len() == MAX_PARTS {

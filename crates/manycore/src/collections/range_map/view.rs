@@ -88,7 +88,7 @@ impl<'m, V> RangeMapView<'m, V> {
     ///
     /// Consistency: not a snapshot. A range that is present throughout is yielded exactly once, in
     /// one piece. Concurrent changes may be seen, in whole or in part, or not. Cost: a descent for
-    /// each range.
+    /// each range, and the slots of the range.
     pub fn iter(&self) -> RangeMapIter<'_, V> {
         self.iter_within((0, LAST_KEY))
     }
@@ -210,7 +210,7 @@ impl<V: Send + Sync> RangeMapView<'_, V> {
         };
         let mut claim = self.claim(keys, Fit::Exact)?;
         let inserted = insert_claimed(&mut claim, keys, value);
-        drop(claim); // before the value
+        drop(claim); // so that the value is dropped without a lock
         inserted.map_err(|(error, _value)| error)
     }
 
@@ -250,7 +250,7 @@ impl<V: Send + Sync> RangeMapView<'_, V> {
             let mut claim = self.claim(keys, Fit::Exact)?;
             if claim.first_taken(keys).is_none() {
                 let inserted = insert_claimed(&mut claim, keys, value);
-                drop(claim); // before the value
+                drop(claim); // so that the value is dropped without a lock
                 return inserted.map(|_| keys.0..=keys.1).map_err(|(error, _value)| error);
             }
         }
@@ -319,7 +319,7 @@ impl<V: Send + Sync> RangeMapView<'_, V> {
             let upper = OwnEntry::new(at, old.last, old.value.clone());
             let mut claim = self.claim((at, old.last), Fit::Exact)?;
             let split = split_claimed(&mut claim, old, upper);
-            drop(claim); // before an entry that was not linked
+            drop(claim); // so that an unlinked entry is dropped without a lock
             if let Ok(pieces) = split {
                 settle(&pieces, &self.section);
                 return Ok(true);
