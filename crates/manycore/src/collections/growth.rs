@@ -1,8 +1,8 @@
-//! How the table of a map grows and shrinks while threads use it. Shared by
-//! [`HashMap`](super::HashMap) and [`FlatHashMap`](super::FlatHashMap).
+//! Growth and shrinking of a map's table while threads use it. [`HashMap`](super::HashMap) and
+//! [`FlatHashMap`](super::FlatHashMap) share this.
 //!
-//! Owns: [`Root`], the link to a map's table, and [`Growth`], a table's link to the table before
-//! it. Each kind of table has its own law for moving a group of buckets.
+//! Owns: [`Root`], the link to a map's table, and [`Growth`], a table's link to the old table that
+//! it replaces. Each kind of table has its own law for moving a group of buckets.
 //!
 //! ```text
 //! growth:     old   0   1              shrinking:  old   0   1   2   3
@@ -12,15 +12,15 @@
 //!
 //! Laws:
 //! - growth.G1 The next table has twice as many buckets, or half as many. It becomes the root at
-//!   once, with every bucket pending, and links to the table before. Buckets move in groups, one
-//!   group for each bucket of the smaller table: one bucket and its two targets, or two buckets and
-//!   their target. A group's entries are in the table before until the group is moved, and in the
-//!   root from then on.
+//!   once, with every bucket pending, and links to the old table. Buckets move in groups, one group
+//!   for each bucket of the smaller table: one bucket and its two targets, or two buckets and their
+//!   target. A group's entries are in the old table until the group is moved, and in the root from
+//!   then on.
 //! - growth.G2 During growth, every update moves its own group, or a few others if its own has
-//!   moved, then works in the root table. When all groups have moved, one thread unlinks the table
-//!   before. Only then may the next table come.
-//! - growth.G3 When a table is unlinked, its own link to a table before is null, and every other
-//!   link out of it is tagged (section.E4).
+//!   moved, and then works in the root table. When all groups have moved, one thread unlinks the
+//!   old table. Only then may the next table come.
+//! - growth.G3 When a table is unlinked, its own link to an old table is null, and every other link
+//!   out of it is tagged (section.E4).
 //! - growth.G4 A group that has moved is counted, even if user code panics before the mover is done
 //!   with its other groups. A group that no thread has moved is handed out again. So a panic delays
 //!   growth and does not end it.
@@ -37,7 +37,7 @@ pub(super) trait Growing: Sized {
     const BUCKET_BYTES: usize;
 
     /// Makes an empty table of `buckets` buckets, a power of two. All buckets are pending if
-    /// `growth` leads to a table before.
+    /// `growth` leads to an old table.
     fn with_buckets(buckets: usize, growth: Growth<Self>) -> Self;
 
     /// Number of buckets.
@@ -46,14 +46,14 @@ pub(super) trait Growing: Sized {
     /// Bytes that the table occupies.
     fn bytes(&self) -> usize;
 
-    /// Link to the table before.
+    /// Link to the old table.
     fn growth(&self) -> &Growth<Self>;
 
     /// Same, for a table that no other thread has.
     fn growth_mut(&mut self) -> &mut Growth<Self>;
 }
 
-/// Progress of moving the entries of the table before.
+/// Progress of moving the entries of the old table.
 struct Progress {
     /// First group that is not assigned to a mover; wraps around (growth.G4).
     next: AtomicUsize,
@@ -61,7 +61,7 @@ struct Progress {
     moved: AtomicUsize,
 }
 
-/// The entries that a mover has moved. Dropping this adds it to the progress (growth.G4).
+/// Counts the groups that one mover has moved. Dropping this adds them to the progress (growth.G4).
 struct Share<'a> {
     progress: &'a Progress,
     moved: usize,
@@ -85,22 +85,21 @@ impl Drop for Share<'_> {
     }
 }
 
-/// A table's link to the table before it.
+/// A table's link to the old table that it replaces.
 pub(super) struct Growth<T> {
-    /// The table before, until its entries have moved. It has half as many buckets, or twice as
-    /// many.
+    /// The old table, until its entries have moved. It has half as many buckets, or twice as many.
     pub(super) old: Atomic<T>,
-    /// `None` if there was no table before. In a box, because readers load the table's own line.
+    /// `None` if there was no old table. In a box, because readers load the table's own line.
     progress: Option<Box<Line<Progress>>>,
 }
 
 impl<T> Growth<T> {
-    /// Makes the link of a table without a table before.
+    /// Makes the link of a table that replaces no table.
     pub(super) fn none() -> Self {
         Self::new(true)
     }
 
-    /// Returns true if there was no table before.
+    /// Returns true if there was no old table.
     pub(super) fn is_first(&self) -> bool {
         self.progress.is_none()
     }
@@ -119,11 +118,11 @@ impl<T> Growth<T> {
         groups: usize,
         mut move_group: impl FnMut(usize) -> bool,
     ) -> bool {
-        let progress = &self.progress.as_ref().expect("there is a table before").0;
+        let progress = &self.progress.as_ref().expect("there is an old table").0;
         let mut share = Share { progress, moved: 0 };
         share.moved += usize::from(move_group(own));
-        // Not after its own: each touches other pages of the new table, and a page that is touched
-        // for the first time can take milliseconds, if it is a huge one.
+        // Not in addition to its own group. Each group is on other pages of the new table, and the
+        // first access to a page can take milliseconds if it is a huge page.
         if share.moved == 0 && share.sum() < groups {
             // ORDER: Relaxed; shares the work out, and the locks order it.
             let start = progress.next.fetch_add(MAP_CHUNK, Ordering::Relaxed) & (groups - 1);
@@ -148,13 +147,13 @@ pub(super) struct Root<T> {
 
 impl<T> Root<T> {
     const_fn! {
-        /// No table.
+        /// Makes a root without a table.
         pub(super) const fn new() -> Self {
             Self { table: Atomic::null(), growing: Mutex::new(()), floor: AtomicUsize::new(0) }
         }
     }
 
-    /// The table.
+    /// Returns the table.
     #[inline(always)]
     pub(super) fn load<'s>(&self, section: &'s Section<'_>) -> Shared<'s, T> {
         self.table.load(section)
@@ -169,8 +168,8 @@ impl<T> Root<T> {
 }
 
 impl<T: Growing> Root<T> {
-    /// Returns the table, if there is a table and no table before it, and the section need not
-    /// raise its era.
+    /// Returns the table, if there is a table and no old table, and the section need not raise its
+    /// era.
     #[inline(always)]
     pub(super) fn settled<'s>(&self, section: &'s Section<'_>) -> Option<&'s T>
     where
@@ -180,8 +179,8 @@ impl<T: Growing> Root<T> {
         table.growth().old.leads_nowhere(section).then_some(table)
     }
 
-    /// Returns true if `table` is the root and there is no table before it. The section keeps
-    /// `table` alive.
+    /// Returns true if `table` is the root and there is no old table. The section keeps `table`
+    /// alive.
     #[inline(always)]
     pub(super) fn is_settled(&self, table: &T, section: &Section<'_>) -> bool {
         self.table.load_if(table).is_some() && table.growth().old.leads_nowhere(section)
@@ -246,10 +245,10 @@ impl<T: Growing> Root<T> {
         self.floor.load(Ordering::Relaxed)
     }
 
-    /// Takes the table out of the map; the next call takes the table before it.
+    /// Takes the table out of the map. The next call takes the old table.
     pub(super) fn take(&mut self) -> Option<Owned<T>> {
         let link = std::mem::take(&mut self.table);
-        // SAFETY: `&mut self`: no section is open that has it, and the root is not retired.
+        // SAFETY: `&mut self`: no open section has loaded the table, and the root is not retired.
         let mut table = unsafe { link.into_owned() }?;
         self.table = std::mem::take(&mut table.growth_mut().old);
         Some(table)
@@ -308,8 +307,8 @@ impl<T: Growing + Send> Root<T> {
                 let moved =
                     table.growth().take_over(own, groups, |index| move_group(table, old, index));
                 if moved && link.compare_exchange(before, Shared::null(), section).is_ok() {
-                    // SAFETY: unlinked by this thread, after all groups have moved (growth.G2); its
-                    // links are as a bounded domain wants them (growth.G3).
+                    // SAFETY: this thread has unlinked it, after all groups have moved (growth.G2).
+                    // Its links meet the requirements of a bounded domain (growth.G3).
                     unsafe { section.retire_quietly(before, old.bytes()) };
                 }
             }
@@ -317,8 +316,8 @@ impl<T: Growing + Send> Root<T> {
         }
     }
 
-    /// Moves what is in the table before to the root. Returns the root, which has no table before
-    /// it then; null before the first insertion.
+    /// Moves the entries of the old table to the root. Returns the root, which then has no old
+    /// table, or null before the first insertion.
     fn settle<'s>(
         &self,
         section: &'s Section<'_>,
@@ -335,7 +334,7 @@ impl<T: Growing + Send> Root<T> {
                     self.to_update(group, section, &mut *move_group);
                     group += 1;
                     if group as usize >= table.len() {
-                        backoff.pause(); // another thread is moving the last
+                        backoff.pause(); // another thread is moving the last group
                     }
                 }
                 _ => return root,
@@ -343,7 +342,7 @@ impl<T: Growing + Send> Root<T> {
         }
     }
 
-    /// Grows until there are at least `buckets` buckets, and no table before. `move_group` as for
+    /// Grows until there are at least `buckets` buckets, and no old table. `move_group` as for
     /// [`to_update`](Self::to_update).
     ///
     /// # Panics
@@ -368,7 +367,7 @@ impl<T: Growing + Send> Root<T> {
                 None => self.make(buckets, section),
                 Some(table) if buckets <= table.len() => break,
                 Some(table) if self.follow(root, table.len() * 2, section) => {}
-                Some(_) => backoff.pause(), // another thread makes a table
+                Some(_) => backoff.pause(), // another thread is making a table
             }
         }
     }

@@ -12,12 +12,12 @@ use std::hash::{BuildHasher, Hash, RandomState};
 /// A concurrent hash set, for many look-ups and some updates: look-ups take no lock and write
 /// nothing.
 ///
-/// What for: names in use, seen messages, blocked addresses. When not: for a set that is built once
-/// and then read, put a `std::collections::HashSet` behind an `Arc`. For members that come and go
-/// without look-ups, take a [`Registry`](super::Registry).
+/// Use this for names in use, seen messages, blocked addresses. When not: for a set that is built
+/// once and then only read, put a `std::collections::HashSet` behind an `Arc`. For members that
+/// come and go without look-ups, use a [`Registry`](super::Registry).
 ///
-/// The set's own methods do one thing each. A view ([`enter`](Self::enter)) opens a section for
-/// many calls, and lends references to members.
+/// Each method of the set does one thing. A view ([`enter`](Self::enter)) opens a section for many
+/// calls, and its methods return references to members.
 ///
 /// ```
 /// use manycore::collections::HashSet;
@@ -32,9 +32,9 @@ use std::hash::{BuildHasher, Hash, RandomState};
 /// assert!(seen.remove("message 7") && seen.is_empty());
 /// ```
 ///
-/// - Consistency, progress, cost, memory, growth, panics: as for [`HashMap`]; the empty values take
-///   no room. Linearizable for each member; `len` and `iter` are not snapshots.
-/// - For other settings (a shared domain, a weigher), use [`HashMap::builder`], then
+/// - Consistency: linearizable for each member. `len` and `iter` are not snapshots.
+/// - Progress, cost, memory, growth and panics: as for [`HashMap`]. The empty values take no room.
+/// - For other settings (a shared domain, a weigher), use [`HashMap::builder`], and then
 ///   `HashSet::from`.
 #[doc(alias = "concurrent set")]
 pub struct HashSet<T, S = RandomState> {
@@ -48,7 +48,7 @@ impl<T> HashSet<T> {
         Self::from(HashMap::new())
     }
 
-    /// Makes an empty set that takes `capacity` members before it grows.
+    /// Makes an empty set with room for `capacity` members.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         Self::from(HashMap::with_capacity(capacity))
@@ -57,15 +57,15 @@ impl<T> HashSet<T> {
 
 impl<T, S> HashSet<T, S> {
     const_fn! {
-        /// Makes an empty set that hashes by `hasher`. Allocates nothing until the first insertion.
-        /// Use it for a `static` set, as [`HashMap::with_hasher`].
+        /// Makes an empty set that hashes with `hasher`. Allocates nothing until the first
+        /// insertion. Use it for a `static` set, like [`HashMap::with_hasher`].
         #[must_use]
         pub const fn with_hasher(hasher: S) -> Self {
             Self { map: HashMap::with_hasher(hasher) }
         }
     }
 
-    /// Makes an empty set that hashes by `hasher` and takes `capacity` members before it grows.
+    /// Makes an empty set that hashes with `hasher` and has room for `capacity` members.
     #[must_use]
     pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
         Self::from(HashMap::with_capacity_and_hasher(capacity, hasher))
@@ -106,8 +106,8 @@ where
 
     /// Adds the member, unless the set has it. Returns true if it was added.
     ///
-    /// A member that the set has stays as it is, as in `std`. Nothing is allocated for longer than
-    /// the call.
+    /// A member that the set has stays as it is, as in `std`. In that case, `member` is dropped and
+    /// no memory stays allocated.
     pub fn insert(&self, member: T) -> bool {
         self.enter().insert(member)
     }
@@ -126,13 +126,12 @@ where
         self.enter().iter().for_each(f);
     }
 
-    /// Removes every member for which `keep` returns false. Concurrent insertions may be
-    /// overlooked.
+    /// Removes every member for which `keep` returns false. May miss concurrent insertions.
     pub fn retain(&self, keep: impl FnMut(&T) -> bool) {
         self.enter().retain(keep);
     }
 
-    /// Removes every member that is there when the call reaches its bucket. Keeps the table.
+    /// Removes every member that is present when its bucket is visited. Keeps the table.
     pub fn clear(&self) {
         self.map.clear();
     }
@@ -182,7 +181,7 @@ where
 }
 
 impl<T, S> HashSet<T, S> {
-    /// Returns the number of members: counts every update that happened before the call, and
+    /// Returns the number of members. It includes every update that happened before the call, and
     /// perhaps some that are happening.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -212,11 +211,11 @@ impl<T, S> HashSet<T, S> {
     }
 }
 
-/// A [`HashSet`] with an open section. References to members borrow from it.
+/// A [`HashSet`] and an open section. References to members borrow from the view.
 ///
-/// Keep it for as long as you need the references, or for many calls in a row, but not while you
-/// wait for anything: see [`Section`](crate::section::Section). It stays with its thread. Views
-/// nest.
+/// Keep a view for as long as references are needed, or for many calls in a row, but not while
+/// waiting for anything: see [`Section`](crate::section::Section). A view stays on its thread.
+/// Views nest.
 ///
 /// ```
 /// let names = manycore::collections::HashSet::from([String::from("ann"), String::from("bob")]);
@@ -382,7 +381,7 @@ impl<T, S> IntoIterator for HashSet<T, S> {
     }
 }
 
-/// Makes a set of the keys of a map without values, with the map's settings.
+/// Makes a set of a map's keys, with the map's settings.
 impl<T, S> From<HashMap<T, (), S>> for HashSet<T, S> {
     fn from(map: HashMap<T, (), S>) -> Self {
         Self { map }
@@ -439,7 +438,7 @@ impl<T, S: Default> Default for HashSet<T, S> {
     }
 }
 
-/// Clones the members that are there, not a snapshot. The clone has a domain of its own.
+/// Clones the members; not a snapshot. The clone has a domain of its own.
 impl<T, S> Clone for HashSet<T, S>
 where
     T: Hash + Eq + Clone + Send + Sync,

@@ -1,5 +1,5 @@
-//! Buckets: entries as words on one line or a few, and how they are read under a version (laws
-//! flat_hash_map.F1 and flat_hash_map.F2).
+//! Buckets: entries as words on a few cache lines, which readers check by a version
+//! (flat_hash_map.F1 and flat_hash_map.F2).
 
 use super::layout::{CacheLine, EntryLayout, HEAD, LATER, LINE_WORDS};
 use super::overflow::Overflow;
@@ -8,37 +8,38 @@ use crate::sync::{AtomicU64, LoadToChange, Ordering, fence, prefetch_for_write, 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-/// Flags of a version: a writer is inside...
+/// Flags of a version. A writer holds the lock.
 pub(super) const LOCKED: u64 = 1;
-/// ...the entries are here, and not in the table before any more. So zeroed memory is a bucket that
-/// waits for its entries...
+/// The entries are in this bucket, and not in the old table any more. Without this flag, as in
+/// zeroed memory, the bucket waits for its entries.
 pub(super) const ARRIVED: u64 = 2;
-/// ...or they are in the next table.
+/// The entries are in the next table.
 pub(super) const MOVED: u64 = 4;
-/// Above the flags: the number of the chain's next bucket, or zero.
+/// Position of the number of the chain's next bucket, which is above the flags. Zero if there is
+/// none.
 const NUMBER: u32 = 3;
 const NUMBER_BITS: u32 = 28;
-/// What the version is raised by; above the number. A reader would have to be away for a multiple
-/// of 2^33 updates of its bucket to miss that there were any.
+/// Increment of the count above the number. A reader overlooks updates of its bucket only if it is
+/// delayed for a multiple of 2^33 of them.
 pub(super) const STEP: u64 = 1 << (NUMBER + NUMBER_BITS);
 
-/// Whether a reader can look at the bucket now.
+/// Returns true if a reader can read the bucket now.
 #[inline(always)]
 pub(super) fn is_open(version: u64) -> bool {
     version & (LOCKED | ARRIVED | MOVED) == ARRIVED
 }
 
-/// Whether the bucket has the entries, or had them when the version was loaded.
+/// Returns true if the bucket had the entries when the version was loaded.
 #[inline(always)]
 pub(super) fn has_entries(version: u64) -> bool {
     version & (ARRIVED | MOVED) == ARRIVED
 }
 
-/// Why a chain can't be read or locked at this moment.
+/// The reason why a chain cannot be read or locked at this moment.
 pub(super) enum Closed {
-    /// A writer is inside, or was.
+    /// A writer holds the lock, or has changed the chain meanwhile.
     Changing,
-    /// The entries are in the table before, if it has not moved them in between.
+    /// The entries are in the old table, unless they have moved meanwhile.
     Pending,
     /// The entries are in the next table.
     Moved,
@@ -55,7 +56,7 @@ impl Closed {
     }
 }
 
-/// What was copied from a chain.
+/// Buffers for the entries that are copied from a chain.
 pub(super) struct Copied<K, V> {
     bits: Vec<(Bits, Bits)>,
     pub(super) entries: Vec<(K, V)>,
@@ -69,7 +70,7 @@ impl<K, V> Copied<K, V> {
 
 /// A bucket: the first of a chain, or a later one.
 pub(super) struct Bucket<'t, K, V> {
-    /// Its first line. (Thin, so that a bucket is passed in two registers.)
+    /// Its first line. A thin pointer, so that a bucket is passed in two registers.
     start: NonNull<CacheLine>,
     overflow: &'t Overflow,
     _lines: PhantomData<(&'t [CacheLine], EntryLayout<K, V>)>,
@@ -84,17 +85,18 @@ impl<K, V> Clone for Bucket<'_, K, V> {
 impl<K, V> Copy for Bucket<'_, K, V> {}
 
 impl<'t, K, V> Bucket<'t, K, V> {
-    /// Of the first bucket of a chain; of another one, only the link.
+    /// Returns the version. Only the first bucket of a chain has one; later buckets use only the
+    /// link in this word.
     #[inline(always)]
     pub(super) fn version(self) -> &'t AtomicU64 {
-        // SAFETY: flat_hash_map.F1 - a bucket has a line at least, which `new` takes borrowed for
-        // `'t`.
+        // SAFETY: flat_hash_map.F1 - a bucket has at least one line, and `new` borrows its lines
+        // for `'t`.
         unsafe { &self.start.as_ref().0[0] }
     }
 }
 
 impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
-    /// The bucket in these lines, which are as many as it needs.
+    /// Makes a bucket of these lines. There are as many as a bucket needs.
     #[inline(always)]
     pub(super) fn new(lines: &'t [CacheLine], overflow: &'t Overflow) -> Self {
         debug_assert!(
@@ -111,18 +113,18 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
             index < EntryLayout::<K, V>::LINES * LINE_WORDS,
             "flat_hash_map.F1: a bucket has no word {index}"
         );
-        // SAFETY: flat_hash_map.F1 - a bucket is `LINES` lines, which `new` takes borrowed for
-        // `'t`, and every slot's words lie in them: slots come from tags, which have one for each.
+        // SAFETY: flat_hash_map.F1 - a bucket is `LINES` lines, which `new` borrows for `'t`. Every
+        // slot's words lie in them: slot numbers come from the tags, and each tag has a slot.
         unsafe { self.start.cast::<AtomicU64>().add(index).as_ref() }
     }
 
-    /// Whether this is the other one.
+    /// Returns true if both are the same bucket.
     #[inline(always)]
     pub(super) fn is(self, other: Self) -> bool {
         self.start == other.start
     }
 
-    /// Asks for its lines, to write them.
+    /// Prefetches its lines for writing.
     #[inline(always)]
     pub(super) fn prefetch_for_write(self) {
         for line in 0..EntryLayout::<K, V>::LINES {
@@ -147,7 +149,7 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         }
     }
 
-    /// The slot of a key, by these tags.
+    /// Returns the slot of a key, according to these tags.
     #[inline(always)]
     pub(super) fn slot_of_key(self, tags: u64, hash: u64, key: K) -> Option<usize> {
         let mut hits = EntryLayout::<K, V>::hits(tags, hash);
@@ -161,13 +163,14 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         None
     }
 
-    /// The slots in use, by these tags.
+    /// Iterates over the slots in use, according to these tags.
     fn used(tags: u64) -> impl Iterator<Item = usize> {
         let used = EntryLayout::<K, V>::used(tags);
         (0..EntryLayout::<K, V>::SLOTS).filter(move |slot| used & Self::tag_mask(*slot) != 0)
     }
 
-    /// The chain's next bucket, if it has entries by these tags; `Err` if it was linked just now.
+    /// Returns the chain's next bucket if it has entries, according to these tags. Returns `Err` if
+    /// it was linked just now.
     #[inline(always)]
     pub(super) fn more(self, tags: u64) -> Result<Option<Self>, Closed> {
         if tags & LATER == 0 {
@@ -176,7 +179,7 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         self.linked().map(Some).ok_or(Closed::Changing)
     }
 
-    /// The chain's next bucket, whether it has entries or not.
+    /// Returns the chain's next bucket, with entries or without.
     #[inline(always)]
     pub(super) fn linked(self) -> Option<Self> {
         // ORDER: Relaxed; as a word of an entry.
@@ -189,37 +192,38 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         Some(Self::new(lines, self.overflow))
     }
 
-    /// The version, if a reader can look at the chain.
+    /// Returns the version if a reader can read the chain now.
     #[inline(always)]
     pub(super) fn open(self) -> Result<u64, Closed> {
-        // ORDER: Acquire; pairs with Release in `Locked::drop`, and in `arrive`: what was written
-        // under an older version is seen.
+        // ORDER: Acquire; pairs with Release in `Locked::drop` and in `arrive`: this thread sees
+        // what was written under older versions.
         let version = self.version().load(Ordering::Acquire);
         if is_open(version) { Ok(version) } else { Err(Closed::of(version)) }
     }
 
-    /// Whether what was read since the chain was [`open`](Self::open) was there all at one moment
-    /// (flat_hash_map.F2).
+    /// Returns true if everything that was read since [`open`](Self::open) was in the chain at one
+    /// moment (flat_hash_map.F2).
     #[inline(always)]
     pub(super) fn is_still(self, version: u64) -> bool {
-        // BUG: a reader does not look at the version again (flat_hash_map.F2).
+        // BUG: a reader does not load the version again (flat_hash_map.F2).
         if seeded_bug!("flat-single-look") {
             return true;
         }
-        // ORDER: Acquire; pairs with the fence of `lock_at`: if a word that was read was written
-        // under a later lock, the load below sees that lock.
+        // ORDER: Acquire; pairs with the fence of `lock_at`: if the reader has read a word that was
+        // written under a later lock, the load below sees that lock.
         fence(Ordering::Acquire);
         // ORDER: Relaxed; behind the fence.
         self.version().load(Ordering::Relaxed) == version
     }
 
-    /// The value of a key, without a lock; `Err` if that can't be told at this moment.
+    /// Returns the value of a key, without a lock. Returns `Err` if the chain cannot be read at
+    /// this moment.
     ///
-    /// The usual case has no branch on whether the key is there, which no processor can predict.
+    /// The usual path has no branch on whether the key is present, which no processor can predict.
     #[inline(always)]
     pub(super) fn find(self, hash: u64, key: K) -> Result<Option<V>, Closed> {
         let version = self.open()?;
-        // ORDER: Relaxed; counts only if the version says so (flat_hash_map.F2).
+        // ORDER: Relaxed; used only if the version is unchanged (flat_hash_map.F2).
         let tags = self.tags().load(Ordering::Relaxed);
         let FirstHit { slot, is_key, is_more } = self.first_hit(tags, hash, key);
         let bits = Bits::load::<V>(self.value_at(slot));
@@ -229,13 +233,13 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         if !self.is_still(version) {
             return Err(Closed::Changing);
         }
-        // SAFETY: flat_hash_map.F2 - the words of a slot in use, all at one moment: those that a
-        // writer stored, of a value.
+        // SAFETY: flat_hash_map.F2 - these are the words of a slot in use, all at one moment: a
+        // writer stored them, as a value.
         Ok(if is_key { Some(unsafe { bits.value() }) } else { None })
     }
 
-    /// A slot whose tag is that of the hash; the first slot if there is none, because its line has
-    /// been read already.
+    /// Returns a slot whose tag matches the hash. If there is none, returns the first slot, because
+    /// its line has been loaded already.
     #[inline(always)]
     pub(super) fn first_hit(self, tags: u64, hash: u64, key: K) -> FirstHit {
         let hits = EntryLayout::<K, V>::hits(tags, hash);
@@ -245,8 +249,8 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         FirstHit { slot, is_key, is_more: is_more | EntryLayout::<K, V>::may_be_later(tags, hash) }
     }
 
-    /// The rest of [`find`](Self::find), if the first hit is not the key's, and not all. Also with
-    /// no branch on whether the key is in the next bucket.
+    /// Continues [`find`](Self::find) if the first hit is not the key's and there may be others.
+    /// It, too, has no branch on whether the key is in the next bucket.
     #[inline(never)]
     fn find_further(
         self,
@@ -257,7 +261,7 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
     ) -> Result<Option<V>, Closed> {
         let mut bucket = self;
         let (is_key, bits) = loop {
-            // Rarely two keys of a bucket have one tag.
+            // Two keys of a bucket rarely have the same tag.
             if let Some(slot) = bucket.slot_of_key(tags, hash, key) {
                 break (true, Bits::load::<V>(bucket.value_at(slot)));
             }
@@ -277,12 +281,13 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         if !self.is_still(version) {
             return Err(Closed::Changing);
         }
-        // SAFETY: flat_hash_map.F2 - the words of a slot in use, all at one moment: a value's.
+        // SAFETY: flat_hash_map.F2 - these are the words of a slot in use, all at one moment: a
+        // value's.
         Ok(if is_key { Some(unsafe { bits.value() }) } else { None })
     }
 
-    /// Every entry of the chain at one moment, in place of what `copied` has; the version of that
-    /// moment.
+    /// Replaces the contents of `copied` by every entry of the chain at one moment. Returns the
+    /// version of that moment.
     pub(super) fn copy(self, copied: &mut Copied<K, V>) -> Result<u64, Closed> {
         let Copied { bits: found, entries } = copied;
         found.clear();
@@ -301,29 +306,29 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         if !self.is_still(version) {
             return Err(Closed::Changing);
         }
-        // SAFETY: flat_hash_map.F2 - the words of slots in use, all at one moment: those that
-        // writers stored, of keys and values.
+        // SAFETY: flat_hash_map.F2 - these are the words of slots in use, all at one moment:
+        // writers stored them, as keys and values.
         let entry = |(key, value): &(Bits, Bits)| unsafe { (key.value(), value.value()) };
         entries.extend(found.iter().map(entry));
         Ok(version)
     }
 
-    /// The moment at which entries that were moved to this bucket are in the map (law
-    /// flat_hash_map.F3).
+    /// Publishes the entries that were moved to this bucket. From this store on they are in the map
+    /// (flat_hash_map.F3).
     pub(super) fn arrive(self) {
-        // ORDER: Relaxed; the mover's own.
+        // ORDER: Relaxed; no thread but the mover writes it.
         let version = self.version().load(Ordering::Relaxed);
         debug_assert!(
             version & (LOCKED | ARRIVED | MOVED) == 0,
-            "flat_hash_map.F3: entries arrive in a bucket that does not wait for them"
+            "flat_hash_map.F3: entries arrive in a bucket that is not pending"
         );
         // ORDER: Release; pairs with Acquire in `open` and `lock_at`: the entries before.
         self.version().store(version | ARRIVED, Ordering::Release);
     }
 
-    /// Puts entries into a bucket that waits for them; only the thread that holds the lock of the
-    /// bucket from which they come calls it (flat_hash_map.F3). `number` is that of the first of
-    /// the buckets for those that do not fit.
+    /// Writes entries into a pending bucket. Only the thread that holds the lock of the bucket from
+    /// which they come calls this (flat_hash_map.F3). `number` is that of the first overflow bucket
+    /// for the entries that do not fit.
     pub(super) fn fill<'e>(
         self,
         entries: impl Iterator<Item = &'e (u64, K, V)>,
@@ -341,32 +346,31 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         }
     }
 
-    /// Links this overflow bucket behind the last one of the chain, which is this.
+    /// Links overflow bucket `number` behind this bucket, which is the last of its chain.
     pub(super) fn chain(self, number: usize) -> Self {
         // ORDER: Relaxed (both); as a word of an entry, in `Bits::store`.
         let version = self.version().load(Ordering::Relaxed);
-        debug_assert!(version % STEP < 1 << NUMBER, "flat_hash_map.F1: a chain has two ends");
+        debug_assert!(version % STEP < 1 << NUMBER, "flat_hash_map.F1: the bucket has a next one");
         self.version().store(version | Self::link_to(number), Ordering::Relaxed);
-        self.linked().expect("taken from the overflow")
+        self.linked().expect("its memory is allocated")
     }
 
-    /// Says in every bucket of this chain before `bucket` that a key of this hash is in a later
-    /// one.
+    /// Sets the class of this hash in every bucket of the chain before `bucket`, which has the key.
     #[inline]
     pub(super) fn point_to(self, bucket: Self, hash: u64) {
         let class = EntryLayout::<K, V>::class_of(EntryLayout::<K, V>::tag_of(hash));
         let mut before = self;
         while !before.is(bucket) {
             before.set_tags(|tags| tags | class);
-            before = before.linked().expect("before a bucket of the chain");
+            before = before.linked().expect("a later bucket follows");
         }
     }
 
-    /// The bits that link an overflow bucket.
+    /// Returns the bits of a version that link an overflow bucket.
     pub(super) fn link_to(number: usize) -> u64 {
         debug_assert!(
             number >> NUMBER_BITS == 0,
-            "flat_hash_map.F1: {number} is no overflow bucket's number"
+            "flat_hash_map.F1: {number} is not the number of an overflow bucket"
         );
         (number as u64) << NUMBER
     }
@@ -387,7 +391,7 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
         self.tags().store(tags, Ordering::Relaxed);
     }
 
-    /// The last slot in use, by these tags.
+    /// Returns the last slot in use, according to these tags.
     pub(super) fn last_used(tags: u64) -> Option<usize> {
         let used = EntryLayout::<K, V>::used(tags).checked_ilog2()?;
         Some((used / EntryLayout::<K, V>::TAG) as usize)
@@ -414,7 +418,7 @@ impl<'t, K: Plain, V: Plain> Bucket<'t, K, V> {
     }
 }
 
-/// What the tags of a chain's first bucket say of a key.
+/// The result of looking up a key by the tags of one bucket.
 pub(super) struct FirstHit {
     pub(super) slot: usize,
     pub(super) is_key: bool,

@@ -1,7 +1,6 @@
-//! A map taken apart: its entries, read without their hashes.
-//!
-//! Owns: what is done with a map of which the caller has the only reference. No thread is in a
-//! bucket then, so each is open, or has its entries in another table.
+//! Conversion of a map into its entries, which hashes no key. The caller has the only reference to
+//! the map, so no thread is in a bucket: each bucket is open, or its entries are in the other
+//! table.
 
 use super::super::growth::Growing;
 use super::bucket::Copied;
@@ -11,9 +10,9 @@ use super::{FlatHashMap, RandomState};
 use crate::section::Owned;
 use std::fmt;
 
-/// The entries of a map: see [`FlatHashMap::into_iter`](IntoIterator::into_iter).
+/// Iterator over the entries of a map: see [`FlatHashMap::into_iter`](IntoIterator::into_iter).
 ///
-/// In no order.
+/// The entries come in no order.
 ///
 /// ```
 /// let map = manycore::collections::FlatHashMap::from([(1, 10), (2, 20)]);
@@ -23,7 +22,7 @@ use std::fmt;
 /// ```
 pub struct FlatHashMapIntoIter<K, V, S = RandomState> {
     map: FlatHashMap<K, V, S>,
-    /// Taken out of the root table, or the one before, if the map was growing.
+    /// The root table or, if the map was growing, the old table.
     table: Option<Owned<Table<K, V>>>,
     next: usize,
     found: Copied<K, V>,
@@ -36,13 +35,13 @@ impl<K: Plain, V: Plain, S> FlatHashMapIntoIter<K, V, S> {
         Self { map, table, next: 0, found: Copied::new(), left }
     }
 
-    /// Copies the entries of the next bucket. False after the last one.
+    /// Copies the entries of the next bucket. Returns false after the last bucket.
     fn gather(&mut self) -> bool {
         while let Some(table) = &self.table {
             if self.next < table.len() {
                 let bucket = table.bucket(self.next as u64);
                 self.next += 1;
-                // Of a bucket that is closed nothing: they are in the other table
+                // A closed bucket yields nothing: its entries are in the other table
                 // (flat_hash_map.F3).
                 let _ = bucket.copy(&mut self.found);
                 return true;

@@ -1,4 +1,4 @@
-//! Walks over the entries, bucket after bucket of the table at the start.
+//! Iterators over the entries. They visit the buckets of the table that was the root at the start.
 
 use super::bucket::Copied;
 use super::plain::Plain;
@@ -7,7 +7,7 @@ use crate::collections::growth::Growing;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
-/// The entries of a map, by value: see [`FlatHashMap::iter`].
+/// Iterator over the entries of a map, by value: see [`FlatHashMap::iter`].
 ///
 /// ```
 /// let prices = manycore::collections::FlatHashMap::from([(1, 3), (2, 4)]);
@@ -15,10 +15,11 @@ use std::hash::{BuildHasher, Hash};
 /// ```
 pub struct FlatHashMapIter<'m, K, V, S = RandomState> {
     map: &'m FlatHashMap<K, V, S>,
-    /// Buckets of the table at the start.
+    /// Number of buckets of the root table at the start.
     buckets: usize,
     next: usize,
-    /// The entries of one bucket that are left, and those of a part of it.
+    /// The entries of the current bucket that were not yielded yet, and a buffer for a part of
+    /// them.
     found: Vec<(K, V)>,
     part: Copied<K, V>,
 }
@@ -35,13 +36,14 @@ where
         Self { map, buckets, next: 0, found: Vec::new(), part: Copied::new() }
     }
 
-    /// Gathers the entries of the next bucket. If the table has grown, it is now every bucket of
-    /// the root whose number ends like its own; if the table has shrunk, a part of a bucket.
+    /// Collects the entries of the next bucket. If the table has grown, they are in every bucket of
+    /// the root whose index ends with the bucket's own. If the table has shrunk, they are a part of
+    /// one bucket.
     fn gather(&mut self) {
         let Self { map, buckets, next, found, part } = self;
         let section = map.enter();
         let hash_of = |key: &K| map.hasher.hash_one(key);
-        // If `Hash` panics, there are none of a half.
+        // If `Hash` panics, `found` stays empty: no bucket is yielded in part.
         let mut all = std::mem::take(found);
         loop {
             all.clear();
@@ -90,7 +92,7 @@ impl<K, V, S> fmt::Debug for FlatHashMapIter<'_, K, V, S> {
     }
 }
 
-/// The keys of a map, by value: see [`FlatHashMap::keys`].
+/// Iterator over the keys of a map, by value: see [`FlatHashMap::keys`].
 ///
 /// ```
 /// let prices = manycore::collections::FlatHashMap::from([(1, 3), (2, 4)]);
@@ -99,7 +101,7 @@ impl<K, V, S> fmt::Debug for FlatHashMapIter<'_, K, V, S> {
 #[derive(Debug)]
 pub struct FlatHashMapKeys<'m, K, V, S = RandomState>(pub(super) FlatHashMapIter<'m, K, V, S>);
 
-/// The values of a map, by value: see [`FlatHashMap::values`].
+/// Iterator over the values of a map, by value: see [`FlatHashMap::values`].
 ///
 /// ```
 /// let prices = manycore::collections::FlatHashMap::from([(1, 3), (2, 4)]);

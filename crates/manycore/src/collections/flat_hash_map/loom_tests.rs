@@ -1,6 +1,6 @@
-//! Models of the laws from flat_hash_map.F1 to flat_hash_map.F6 on the smallest tables. What loom
-//! can and can't show is in the header of [`crate::percpu::loom_tests`]. Values have two words that
-//! belong together.
+//! Models of flat_hash_map.F1 to flat_hash_map.F6 on the smallest tables. The header of
+//! [`crate::percpu::loom_tests`] says what loom can show and what it cannot. Values have two words
+//! that belong together.
 
 use super::{EntryLayout, FlatHashMap};
 use crate::percpu::loom_tests::{large_model, model, must_catch, unexplored};
@@ -35,7 +35,7 @@ fn whole([number, half]: [u64; 2]) -> u64 {
     number
 }
 
-/// A map of one bucket with these keys.
+/// Makes a map of one bucket with these keys.
 fn map(keys: &[u8]) -> Arc<Map> {
     let map = Map::with_capacity_and_hasher(1, BuildHasherDefault::default());
     keys.iter().for_each(|key| _ = map.insert(*key, pair(0)));
@@ -51,7 +51,7 @@ fn grow(map: &Map) {
     map.root.grow(map.root.load(&section), &section);
 }
 
-/// A map of two buckets with these keys.
+/// Makes a map of two buckets with these keys.
 fn wide_map(keys: &[u8]) -> Arc<Map> {
     let map = map(&[]);
     unexplored(|| {
@@ -61,7 +61,7 @@ fn wide_map(keys: &[u8]) -> Arc<Map> {
     map
 }
 
-/// Makes one bucket of the two.
+/// Merges the two buckets.
 fn shrink(map: &Map) {
     assert!(map.halve(&map.enter()));
 }
@@ -69,7 +69,7 @@ fn shrink(map: &Map) {
 /// Allocates the next overflow bucket.
 fn reserve_overflow(map: &Map) {
     let section = map.enter();
-    let table = map.root.load(&section).as_ref().expect("it has a table");
+    let table = map.root.load(&section).as_ref().expect("the map has a table");
     table.overflow.reserve(1, EntryLayout::<u8, [u64; 2]>::LINES);
 }
 
@@ -90,7 +90,7 @@ fn loom_flat_map_get_against_insert_reads_one_value() {
     });
 }
 
-/// A slot that is emptied and filled with another key under a reader.
+/// A slot is emptied and filled with another key under a reader.
 #[test]
 fn loom_flat_map_get_against_reuse_of_a_slot() {
     model(2, || {
@@ -119,7 +119,7 @@ fn loom_flat_map_updates_of_one_key_exclude_each_other() {
 
 const LOST: &str = "an update was lost";
 
-/// Each writer has read which slots are free before it locks the bucket.
+/// Each writer reads which slots are free before it locks the bucket.
 #[test]
 fn loom_flat_map_insertions_into_one_bucket_take_slots_of_their_own() {
     model(2, || {
@@ -131,8 +131,8 @@ fn loom_flat_map_insertions_into_one_bucket_take_slots_of_their_own() {
     });
 }
 
-/// A reader looks for a key that is there all the while, and for one that is replaced, while the
-/// table grows under it and the old one is freed.
+/// A reader looks for a key that stays in the map, and for a key that is replaced, while the table
+/// grows under it and the old table is freed.
 #[test]
 fn loom_flat_map_get_against_growth() {
     large_model(2, || {
@@ -165,7 +165,7 @@ fn loom_flat_map_updates_that_move_buckets_lose_nothing() {
     });
 }
 
-/// The chain gets its second bucket while a reader walks it.
+/// The chain gets its second bucket while a reader goes through it.
 #[test]
 fn loom_flat_map_get_against_overflow() {
     large_model(2, || {
@@ -179,7 +179,7 @@ fn loom_flat_map_get_against_overflow() {
     });
 }
 
-/// An entry comes back from the second bucket of the chain, into a slot that was emptied.
+/// An entry moves back from the second bucket of the chain, into a slot that was emptied.
 #[test]
 fn loom_flat_map_get_against_an_entry_that_moves_in_its_chain() {
     model(2, || {
@@ -206,8 +206,8 @@ fn loom_flat_map_iteration_against_growth_sees_each_entry_once() {
     });
 }
 
-/// A reader looks for a key that is there all the while, and for one that is replaced, while two
-/// buckets become one under it and the old table is freed.
+/// A reader looks for a key that stays in the map, and for a key that is replaced, while two
+/// buckets are merged under it and the old table is freed.
 #[test]
 fn loom_flat_map_get_against_shrinking() {
     large_model(2, || {

@@ -1,35 +1,49 @@
-//! A hash map of plain words: entries lie in the buckets, and go in and out by copy.
+//! A hash map for small plain keys and values, such as numbers: entries lie in the buckets, and are
+//! copied in and out.
 //!
 //! Owns: [`FlatHashMap`] and [`Plain`]. `bucket` has the protocol of a bucket's readers, `locked`
-//! that of its writers, `table` the tables.
+//! the protocol of its writers, and `table` the tables.
+//!
+//! ```text
+//! bucket of entries of 16 bytes:
+//!
+//! line 0   version | tags | entry | entry | entry
+//! line 1   entry | entry | entry | entry
+//!
+//! version  count | number of the chain's next bucket | MOVED ARRIVED LOCKED
+//! tags     classes of the tags in later buckets | a tag for each slot
+//!
+//! zero: pending --> ARRIVED --> MOVED
+//! ```
 //!
 //! Laws:
-//! - flat_hash_map.F1 A bucket is a line or a few: a version, with a lock, two flags and the number
-//!   of the chain's next bucket; a word of tags; the entries. A slot is free if its tag is zero.
-//!   The version is that of the whole chain; a later bucket has the number alone. Only the last
-//!   bucket with entries has free slots. Above its tags, a bucket has a bit set for the class of
-//!   each tag in later buckets, perhaps more bits than that, and none if those have no entries. A
-//!   writer locks the version by an exchange and unlocks it
-//!   by a store. Under the lock no user code runs and nothing is allocated: hashes, and the memory
-//!   of overflow buckets, are made before.
-//! - flat_hash_map.F2 A reader takes what it has read for the map's if the version, before and
-//!   after, is the same and has no flag. A lock is visible before the words written under it (a
-//!   fence after the exchange, and one before the reader's second look), and an unlocked version
-//!   after them. So no reader makes a value of words that were not one, and what it returns was in
-//!   the map at a moment of the call.
-//! - flat_hash_map.F3 Growth and shrinking are those of `growth`. To move a group: copy its one or
-//!   two buckets and hash their keys; lock each, if the version is still that of the copy; fill the
-//!   targets, which no other thread may read or write as long as they are pending; say that the
-//!   entries have arrived; mark the buckets as moved and unlock them. While a bucket is locked no
-//!   reader finds an entry in it. Nothing leads out of a table but its link to the one before, so
-//!   growth.G3 holds.
-//! - flat_hash_map.F4 What decides about an update is compared by bits, under the lock; closures
-//!   run before, on a copy, and again if the comparison fails.
-//! - flat_hash_map.F5 Tables are retired in a domain of all such maps. In a section of it runs no
-//!   user code but `Hash` of keys that move, so tables wait for no more than that.
-//! - flat_hash_map.F6 An insertion or removal in one bucket reads all that it decides by before it
-//!   locks, and locks only the version that it has read. If there was another one in between, or
-//!   the chain has more buckets, it looks again under the lock.
+//! - flat_hash_map.F1 A bucket is one cache line or a few: the version, a word of tags, and the
+//!   entries. A slot is free if its tag is zero. The first bucket's version covers the whole chain;
+//!   a later bucket uses only the number in it. Only the last bucket with entries has free slots.
+//!   Above its tags, a bucket has a bit set for the class of each tag in later buckets. More bits
+//!   may be set, but none if the later buckets have no entries. A writer locks the version by a
+//!   compare-exchange and unlocks it by a store. Under the lock no user code runs and nothing is
+//!   allocated: hashes are computed, and memory of overflow buckets is allocated, before.
+//! - flat_hash_map.F2 A reader accepts what it has read if the version is the same before and
+//!   after, and shows the chain open. A lock becomes visible before the words that are written
+//!   under it: there is a fence after the exchange, and a fence before the reader's second load of
+//!   the version. The unlocked version becomes visible after those words. So no reader makes a
+//!   value of words that were not one value, and a value that it returns was in the map at some
+//!   moment of the call.
+//! - flat_hash_map.F3 The table grows and shrinks as `growth` says. To move a group, a thread
+//!   copies its one or two buckets and hashes their keys. It locks each bucket if its version is
+//!   still that of the copy. It fills the targets, which no other thread may read or write while
+//!   they are pending. Then it sets ARRIVED in the targets, sets MOVED in the old buckets, and
+//!   unlocks them. While a bucket is locked, no reader finds an entry in it. A table has no link
+//!   except the one to the old table, so growth.G3 holds.
+//! - flat_hash_map.F4 An update compares values by their bits, under the lock. Closures run before
+//!   that, on a copy, and run again if the comparison fails.
+//! - flat_hash_map.F5 Tables are retired in one domain that all such maps share. In its sections no
+//!   user code runs except the `Hash` of keys that move, so tables wait for nothing longer than
+//!   that.
+//! - flat_hash_map.F6 An insertion or removal in one bucket reads everything that it decides by
+//!   before it locks, and locks only the version that it has read. If another writer came in
+//!   between, or if the chain has more buckets, it searches again under the lock.
 
 mod bucket;
 mod into_iter;
@@ -57,14 +71,15 @@ pub use manycore_derive::Plain;
 pub use plain::Plain;
 use std::hash::RandomState;
 
-/// A concurrent hash map of small plain keys and values (numbers, ids, flags), which it hands out
-/// as copies.
+/// A concurrent hash map of small plain keys and values (numbers, ids, flags), which it returns as
+/// copies.
 ///
-/// Entries lie in the buckets, two cache lines for seven of 16 bytes: a read is one miss of the
-/// caches or two in a large map, takes no lock and writes nothing; an update allocates and retires
-/// nothing. When
-/// not: for values that own memory, are larger than 32 bytes, or are to be looked at in place, take
-/// [`HashMap`](super::HashMap). A map that is built once and then read is best a
+/// Entries lie in the buckets: two cache lines for seven entries of 16 bytes. A read takes no lock,
+/// writes nothing, and in a large map takes one or two cache misses. An update allocates and
+/// retires nothing.
+///
+/// When not: for values that own memory, are larger than 32 bytes, or are to be read in place, use
+/// [`HashMap`](super::HashMap). For a map that is built once and then only read, put a
 /// `std::collections::HashMap` behind an `Arc`.
 ///
 /// ```
@@ -83,33 +98,36 @@ use std::hash::RandomState;
 /// ```
 ///
 /// - Consistency: linearizable for each key. `len` and `iter` are not snapshots.
-/// - Progress: a read waits only for an update of its bucket that is under way, some nanoseconds
-///   (longer if the system preempts that thread just then), and reads again if one came in between.
-///   Updates lock the key's bucket; neither a closure nor `Hash` runs under the lock.
-/// - Cost of a read: the hash and one line of memory. Of a key that is there, also the line of its
-///   entry, if that is another one (of 16 bytes, every third), or another bucket if it overflows
-///   its own (one of fifty in a table that has grown just now, one of five in one that is full). A
-///   key that is absent costs another bucket where that has a key of its class, one of eight. Of an
-///   update: an exchange and a store; of an insertion or removal also a [`Counter`]'s.
-/// - Growth: the table doubles at eight entries for each seven slots. The first update that
-///   notices maps the new table and does not fill it. Then each update moves its own bucket, or
-///   sixteen others if that has moved, and hashes their keys. The table shrinks only by
+/// - Progress: a read waits only for an update of its bucket that is under way. This takes some
+///   nanoseconds, or longer if the system preempts the updating thread just then. A read starts
+///   again if an update came in between. Updates lock the key's bucket; neither a closure nor
+///   `Hash` runs under the lock.
+/// - Cost of a read: the hash and one cache line. If the key is present, a read also loads the line
+///   of its entry, if that is another line (of 16-byte entries, every third). If the entry has
+///   overflowed, a read also loads another bucket: one entry of fifty in a table that has just
+///   grown, one of five in a full table. If the key is absent, a read loads another bucket only if
+///   later buckets have a key of the same class; there are eight classes.
+/// - Cost of an update: a compare-exchange and a store. An insertion or removal also updates a
+///   [`Counter`].
+/// - Growth: the table doubles at eight entries for each seven slots. The first update that notices
+///   this maps the new table and does not fill it. Then each update moves its own bucket, or
+///   sixteen other buckets if its own has moved, and hashes their keys. The table shrinks only by
 ///   [`shrink_to_fit`](Self::shrink_to_fit), which threads may call while others use the map.
 /// - Memory: 25 to 39 bytes for an entry of 16 bytes: two lines of 64 bytes for each seven slots,
-///   and for what overflows. A key and a value take whole words of 8 bytes each. An empty map is
-///   some 100 bytes and allocates nothing. A table that was replaced is freed when the reads of
-///   such maps that were under way are over.
-/// - Hashing: as for [`HashMap`](super::HashMap). `RandomState` is safe against keys chosen by an
-///   attacker, and takes most of a read's time; if keys cannot be chosen by an attacker, take a
-///   faster hasher. It should spread over both the low bits (the bucket) and the upper seven (the
-///   tag).
-/// - Panics: one in `Hash` or a closure leaves the map as it was. Both may use the map. While the
-///   table grows, an update also hashes keys that move; if that panics, the update has not been
-///   done, and a later one moves these keys.
+///   and the overflow buckets. A key and a value take whole words of 8 bytes each. An empty map
+///   takes some 100 bytes and allocates nothing. A table that was replaced is freed when all reads
+///   of such maps that were under way have ended.
+/// - Hashing: as for [`HashMap`](super::HashMap). `RandomState` is safe against keys that an
+///   attacker chooses, and takes most of a read's time. If no attacker can choose keys, use a
+///   faster hasher. It should distribute keys over both the low bits (the bucket) and the upper
+///   seven (the tag).
+/// - Panics: a panic in `Hash` or a closure leaves the map as it was. Both may use the map. While
+///   the table grows, an update also hashes keys that move. If that panics, the update has not been
+///   done, and a later update moves these keys.
 /// - `fork`: a bucket that another thread was updating stays locked in the child.
 /// - Source: entries in buckets of one line as in Li, Andersen, Kaminsky, Freedman, "Algorithmic
 ///   Improvements for Fast Concurrent Cuckoo Hashing" (EuroSys 2014), with chains in place of
-///   cuckoo moves; bits for what has overflowed as in Boost's `unordered_flat_map` (J. M. López
+///   cuckoo moves; bits for overflowed entries as in Boost's `unordered_flat_map` (J. M. López
 ///   Muñoz, 2022); the fences of a sequence lock as in Boehm, "Can Seqlocks Get Along with
 ///   Programming Language Memory Models?" (MSPC 2012).
 #[doc(alias = "concurrent map")]
@@ -119,26 +137,27 @@ pub struct FlatHashMap<K, V, S = RandomState> {
     root: Root<Table<K, V>>,
     hasher: S,
     count: Counter,
-    /// Model checkers drop globals in no order that a domain could be dropped in.
+    /// In models each map has its own domain: model checkers drop globals in an order in which a
+    /// domain cannot be dropped.
     #[cfg(any(manycore_loom, manycore_shuttle))]
     tables: Domain,
 }
 
-/// Where tables wait for readers (flat_hash_map.F5).
+/// The domain in which tables wait for readers (flat_hash_map.F5).
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 static TABLES: Domain = Domain::bounded();
 
 impl<K, V> FlatHashMap<K, V> {
-    /// An empty map. Allocates nothing until the first insertion.
+    /// Makes an empty map. Allocates nothing until the first insertion.
     #[must_use]
     pub fn new() -> Self {
         Self::with_hasher(RandomState::new())
     }
 
-    /// An empty map that takes so many entries before it grows.
+    /// Makes an empty map with room for `capacity` entries.
     ///
     /// # Panics
-    /// If so many buckets need more memory than there can be.
+    /// If the buckets need more memory than there can be.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         Self::with_capacity_and_hasher(capacity, RandomState::new())
@@ -147,7 +166,8 @@ impl<K, V> FlatHashMap<K, V> {
 
 impl<K, V, S> FlatHashMap<K, V, S> {
     const_fn! {
-        /// An empty map that hashes by `hasher`. Allocates nothing until the first insertion.
+        /// Makes an empty map that hashes with `hasher`. Allocates nothing until the first
+        /// insertion.
         ///
         /// ```
         /// use manycore::collections::FlatHashMap;
@@ -171,10 +191,10 @@ impl<K, V, S> FlatHashMap<K, V, S> {
         }
     }
 
-    /// An empty map that hashes by `hasher` and takes so many entries before it grows.
+    /// Makes an empty map that hashes with `hasher` and has room for `capacity` entries.
     ///
     /// # Panics
-    /// If so many buckets need more memory than there can be.
+    /// If the buckets need more memory than there can be.
     #[must_use]
     pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
         let mut map = Self::with_hasher(hasher);
@@ -184,7 +204,7 @@ impl<K, V, S> FlatHashMap<K, V, S> {
         map
     }
 
-    /// The domain of the tables.
+    /// Returns the domain of the tables.
     #[inline(always)]
     fn tables(&self) -> &Domain {
         #[cfg(not(any(manycore_loom, manycore_shuttle)))]
@@ -193,37 +213,37 @@ impl<K, V, S> FlatHashMap<K, V, S> {
         &self.tables
     }
 
-    /// Opens a section, which keeps the tables that are loaded in it.
+    /// Opens a section, which keeps the tables that are loaded in it alive.
     #[inline(always)]
     fn enter(&self) -> Section<'_> {
         self.tables().enter()
     }
 
-    /// A table that takes so many entries.
+    /// Makes a table with room for `entries` entries.
     fn table_for(entries: usize) -> Table<K, V> {
         Table::with_buckets(buckets_for(entries, EntryLayout::<K, V>::LOAD), Growth::none())
     }
 
-    /// How many entries there are: every update that happened before, and perhaps some that are
-    /// happening.
+    /// Returns the number of entries. It includes every update that happened before, and perhaps
+    /// some that are happening.
     #[must_use]
     pub fn len(&self) -> usize {
         usize::try_from(self.count.sum()).unwrap_or(0)
     }
 
-    /// Whether there are none, as [`len`](Self::len) has it.
+    /// Returns true if [`len`](Self::len) is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The hasher.
+    /// Returns the hasher.
     pub fn hasher(&self) -> &S {
         &self.hasher
     }
 
-    /// How many entries the map takes before it grows, about: it grows when a bucket is full and
-    /// there are so many.
+    /// Returns about how many entries the map takes before it grows. It grows when a bucket is full
+    /// and the map has that many entries.
     #[must_use]
     pub fn capacity(&self) -> usize {
         let section = self.enter();
@@ -236,7 +256,7 @@ impl<K, V, S> Drop for FlatHashMap<K, V, S> {
         if crate::sync::model_failed() {
             return;
         }
-        // The table, and the one before it if the map was growing.
+        // The table, and the old table if the map was growing.
         while self.root.take().is_some() {}
     }
 }

@@ -1,4 +1,4 @@
-//! What can be done with a map.
+//! The operations of a map.
 
 use super::bucket::Closed;
 use super::layout::EntryLayout;
@@ -18,7 +18,7 @@ struct Hashed<K> {
     key: K,
 }
 
-/// What an update makes of a key.
+/// The decision of an update about a key.
 #[derive(Clone, Copy)]
 enum Change<V> {
     Keep,
@@ -42,7 +42,7 @@ where
         Hashed { hash: self.hash(key), key: *key }
     }
 
-    /// The key's value.
+    /// Returns the key's value.
     ///
     /// ```
     /// let map = manycore::collections::FlatHashMap::from([(1, 10), (2, 20)]);
@@ -60,14 +60,14 @@ where
             let bucket = table.bucket(key.hash);
             bucket.find(key.hash, key.key)
         });
-        if let Some(Ok(found)) = found { found } else { self.find_again(key, section) }
+        if let Some(Ok(found)) = found { found } else { self.find_slow(key, section) }
     }
 
-    /// The same in all cases: in an empty map, of a bucket that is being written or moved, and
-    /// where the section has to raise its era.
+    /// Finds the key in every case: in an empty map, in a bucket that is being written or moved,
+    /// and if the section has to raise its era.
     #[cold]
     #[inline(never)]
-    fn find_again(&self, key: Hashed<K>, section: &Section<'_>) -> Option<V> {
+    fn find_slow(&self, key: Hashed<K>, section: &Section<'_>) -> Option<V> {
         let mut backoff = Backoff::new();
         loop {
             let table = self.root.load(section).as_ref()?;
@@ -83,14 +83,15 @@ where
         }
     }
 
-    /// Whether the key is there.
+    /// Returns true if the key is present.
     #[inline]
     #[must_use]
     pub fn contains_key(&self, key: &K) -> bool {
         self.get(key).is_some()
     }
 
-    /// The table to update the bucket of this hash in.
+    /// Returns the table in which to update the bucket of this hash, after moving some buckets if
+    /// the map grows.
     #[inline(always)]
     fn to_update<'s>(&self, hash: u64, section: &'s Section<'_>) -> Shared<'s, Table<K, V>> {
         let mut mover = None;
@@ -100,8 +101,8 @@ where
         })
     }
 
-    /// Does with the key what `decide` says of its value, under the lock, and returns the value
-    /// that was there.
+    /// Applies the decision of `decide` to the key, under the lock. Returns the value that was
+    /// there.
     #[inline(never)]
     fn change(
         &self,
@@ -124,8 +125,8 @@ where
         }
     }
 
-    /// The same in a chain that is locked; `None`, with the chain unlocked, if it is full and the
-    /// map `may_grow`, or if there was no memory for another bucket, but is now.
+    /// Same in a locked chain. Unlocks the chain and returns `None` if it is full and the map
+    /// `may_grow`, or if another bucket had no memory; then that has been allocated.
     #[inline(never)]
     fn change_locked<'t>(
         &self,
@@ -160,7 +161,7 @@ where
         Some(old)
     }
 
-    /// Puts the value in; the old one, if the key was there.
+    /// Inserts the value, or replaces the key's value by it. Returns the old value.
     ///
     /// ```
     /// let map = manycore::collections::FlatHashMap::new();
@@ -174,7 +175,7 @@ where
         if let Some(table) = self.root.settled(&section) {
             let bucket = table.bucket(key.hash);
             let put = bucket.put(key.hash, key.key, value);
-            if let Ok(old) = put.or_else(|_| bucket.put_further(key.hash, key.key, value)) {
+            if let Ok(old) = put.or_else(|_| bucket.put_slow(key.hash, key.key, value)) {
                 if old.is_none() {
                     self.count.inc();
                 }
@@ -184,10 +185,10 @@ where
         self.change(key, &section, |_| Change::Put(value))
     }
 
-    /// Inserts the value if the key is not there yet.
+    /// Inserts the value if the key is not present.
     ///
     /// # Errors
-    /// The value that is there.
+    /// The value that is in the map.
     ///
     /// ```
     /// let map = manycore::collections::FlatHashMap::new();
@@ -203,9 +204,10 @@ where
         there.map_or(Ok(()), Err)
     }
 
-    /// The key's value, after inserting what `make` makes, if there was none.
+    /// Returns the key's value, and inserts the result of `make` first if the key is not present.
     ///
-    /// `make` runs without a lock: if another thread inserts the key first, its value counts.
+    /// `make` runs without a lock. If another thread inserts the key first, this returns the value
+    /// of that thread.
     ///
     /// ```
     /// let map = manycore::collections::FlatHashMap::new();
@@ -219,7 +221,7 @@ where
         })
     }
 
-    /// Removes the key; its value, if it was there. If it is not, nothing is written.
+    /// Removes the key. Returns its value. Writes nothing if the key is not present.
     ///
     /// ```
     /// let map = manycore::collections::FlatHashMap::from([(1, 10)]);
@@ -231,7 +233,7 @@ where
         if let Some(table) = self.root.settled(&section) {
             let bucket = table.bucket(key.hash);
             let taken = bucket.take(key.hash, key.key);
-            if let Ok(old) = taken.or_else(|_| bucket.take_further(key.hash, key.key)) {
+            if let Ok(old) = taken.or_else(|_| bucket.take_slow(key.hash, key.key)) {
                 if old.is_some() {
                     self.count.dec();
                 }
@@ -242,9 +244,9 @@ where
         self.change(key, &section, |_| Change::Remove)
     }
 
-    /// Removes the key if `condition` holds for its value; that value, if it did.
+    /// Removes the key if `condition` returns true for its value. Returns the removed value.
     ///
-    /// `condition` runs without a lock, and again if the value was replaced in between.
+    /// `condition` runs without a lock, and runs again if the value was replaced meanwhile.
     ///
     /// ```
     /// let map = manycore::collections::FlatHashMap::from([(1, 10)]);
@@ -262,10 +264,11 @@ where
         }
     }
 
-    /// Puts `new` in place of `current`, if the key's value has the same bits; `current`, then.
+    /// Replaces the key's value by `new` if it has the same bits as `current`. Returns `current`
+    /// then.
     ///
     /// # Errors
-    /// The value that is there, if any.
+    /// The value that is in the map, or `None` if the key is not present.
     ///
     /// ```
     /// let map = manycore::collections::FlatHashMap::from([(1, 10)]);
@@ -277,10 +280,11 @@ where
         self.exchange(key, Some(current), Some(new)).map(|()| current)
     }
 
-    /// Replaces what is under the key by `new`, if it is `current` (flat_hash_map.F4).
+    /// Replaces the key's value by `new` if it is `current`; `None` stands for no entry
+    /// (flat_hash_map.F4).
     ///
     /// # Errors
-    /// What is there.
+    /// The key's value, or `None` if the key is not present.
     pub(super) fn exchange(
         &self,
         key: &K,
@@ -298,9 +302,9 @@ where
         if is_current(found) { Ok(()) } else { Err(found) }
     }
 
-    /// Replaces the key's value by what `f` makes of it; the new value, if the key was there.
+    /// Replaces the key's value by the result of `f`, if the key is present. Returns the new value.
     ///
-    /// `f` runs without a lock, and again if the value was replaced in between.
+    /// `f` runs without a lock, and runs again if the value was replaced meanwhile.
     ///
     /// ```
     /// let map = manycore::collections::FlatHashMap::from([(1, 10)]);
@@ -322,10 +326,10 @@ where
         }
     }
 
-    /// Makes the key's next value of the present one, if there is one: a value, or none, and then
-    /// the key is removed. What `f` made.
+    /// Computes the key's next value from the current value, or from `None` if the key is not
+    /// present. If `f` returns `None`, the key is removed. Returns the result of `f`.
     ///
-    /// `f` runs without a lock, and again if the key's value was replaced in between.
+    /// `f` runs without a lock, and runs again if the key's value was replaced meanwhile.
     ///
     /// ```
     /// let map = manycore::collections::FlatHashMap::new();
@@ -346,11 +350,11 @@ where
         }
     }
 
-    /// Every entry, by value, in no order.
+    /// Iterates over all entries, by value, in no order.
     ///
-    /// Consistency: each bucket's entries are those of one moment, and no more: an entry that is
-    /// present throughout is yielded exactly once; concurrent insertions and removals may be seen
-    /// or not, and a key that is removed and inserted again may be yielded twice. Nothing is held
+    /// Consistency: only each bucket's entries are those of one moment. An entry that is present
+    /// throughout is yielded exactly once. Concurrent insertions and removals may be seen or not. A
+    /// key that is removed and inserted again may be yielded twice. The iterator holds nothing
     /// between two calls of `next`.
     ///
     /// ```
@@ -361,23 +365,23 @@ where
         FlatHashMapIter::new(self)
     }
 
-    /// Every key, as [`iter`](Self::iter) finds the entries.
+    /// Iterates over the keys, as [`iter`](Self::iter) does over the entries.
     pub fn keys(&self) -> FlatHashMapKeys<'_, K, V, S> {
         FlatHashMapKeys(self.iter())
     }
 
-    /// Every value, as [`iter`](Self::iter) finds the entries.
+    /// Iterates over the values, as [`iter`](Self::iter) does over the entries.
     pub fn values(&self) -> FlatHashMapValues<'_, K, V, S> {
         FlatHashMapValues(self.iter())
     }
 
-    /// Calls `f` with every entry, as [`iter`](Self::iter) finds them.
+    /// Calls `f` with every entry that [`iter`](Self::iter) yields.
     pub fn for_each(&self, mut f: impl FnMut(K, V)) {
         self.iter().for_each(|(key, value)| f(key, value));
     }
 
-    /// Removes every entry for which `keep` returns false. `keep` runs without a lock, and again
-    /// for a value that was replaced in between. Concurrent insertions may be overlooked.
+    /// Removes every entry for which `keep` returns false. `keep` runs without a lock, and runs
+    /// again for a value that was replaced meanwhile. May miss concurrent insertions.
     ///
     /// ```
     /// let map = manycore::collections::FlatHashMap::from([(1, 10), (2, 20)]);
@@ -393,19 +397,20 @@ where
         });
     }
 
-    /// Removes every entry that is there when its bucket's turn comes. Keeps the table.
+    /// Removes every entry that is present when its bucket is visited. Keeps the table.
     pub fn clear(&self) {
         self.iter().for_each(|(key, _)| {
             self.remove(&key);
         });
     }
 
-    /// Grows the table until it takes so many more entries.
+    /// Grows the table until it has room for `additional` more entries.
     ///
-    /// Does the moving too, so that later insertions do none. Threads may use the map in between.
+    /// This also moves the entries, so that later insertions need not. Threads may use the map
+    /// meanwhile.
     ///
     /// # Panics
-    /// If so many buckets need more memory than there can be.
+    /// If the buckets need more memory than there can be.
     ///
     /// ```
     /// let map = manycore::collections::FlatHashMap::<u32, u32>::new();
@@ -421,13 +426,12 @@ where
         });
     }
 
-    /// Makes the table as small as it can be with room for the entries, and gives the rest of its
-    /// memory back.
+    /// Makes the table as small as its entries allow, and frees the rest of its memory.
     ///
-    /// Threads may use the map in between, as while it grows. What they insert at the same time
-    /// may let the table grow again. Cost: the table halves until it is small enough, and each
-    /// entry is hashed and moves each time. For a moment both tables exist, and the old one is
-    /// freed when the reads of such maps that were under way are over.
+    /// Threads may use the map meanwhile. Their insertions may let the table grow again. Cost: the
+    /// table halves until it is small enough, and each entry is hashed and moves each time. For a
+    /// moment both tables exist; the old table is freed when all reads of such maps that were under
+    /// way have ended.
     ///
     /// ```
     /// let map: manycore::collections::FlatHashMap<u32, u32> =
@@ -439,7 +443,7 @@ where
     pub fn shrink_to_fit(&self) {
         // Bounded, because other threads may insert.
         for _ in 0..usize::BITS {
-            // A section for each time, so that the tables don't wait for each other.
+            // A section for each round, so that the tables do not wait for each other.
             let halves = self.halve(&self.enter());
             self.tables().collect();
             if !halves {
@@ -448,7 +452,7 @@ where
         }
     }
 
-    /// Halves the table, if that has room for the entries. Returns false if it has not.
+    /// Halves the table if the entries fit. Returns false if they do not.
     pub(super) fn halve(&self, section: &Section<'_>) -> bool {
         let needed = buckets_for(self.len(), EntryLayout::<K, V>::LOAD);
         let mut mover = Mover::new();

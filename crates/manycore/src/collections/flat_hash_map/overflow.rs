@@ -1,4 +1,4 @@
-//! The buckets that chains of a table are continued by, when a bucket of the table is full.
+//! Overflow buckets. They continue the chains of a table whose own buckets are full.
 
 use super::super::Line;
 use super::layout::CacheLine;
@@ -7,29 +7,29 @@ use crate::slab::large_array::LargeArray;
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering, model_failed};
 use std::ptr;
 
-/// Lines in segment zero. Each other one has as many as all before it together.
+/// Lines in segment zero. Each later segment has as many lines as all segments before it together.
 const FIRST: usize = 1 << SEGMENT_BITS;
-/// Enough for 17 GB of lines. (Each look at a segment is a step of a model.)
+/// Enough segments for 17 GB of lines. (In models, each access to a segment is a step.)
 const SEGMENTS: usize = if cfg!(manycore_loom) { 3 } else { 24 };
 
-/// Lines that are mapped, and not filled: no update waits until a segment is.
+/// Lines that are mapped but not filled, so that no update waits until a segment is filled.
 type Segment = LargeArray<CacheLine>;
 
-/// Overflow buckets of one table. They go with it: none is given back before.
+/// Overflow buckets of one table. They are freed with the table, and none is given back earlier.
 pub(super) struct Overflow {
-    /// Made when they are first needed, and freed with the table.
+    /// Each segment is made when it is first needed, and freed with the table.
     segments: [AtomicPtr<Segment>; SEGMENTS],
     /// The number of the next bucket. Numbers begin with one.
     next: Line<AtomicUsize>,
 }
 
-/// The number of the line at which a bucket begins: a power of two apart, so that its lines are in
-/// one segment.
+/// Returns the index of a bucket's first line. Buckets are a power of two lines apart, so that each
+/// lies in one segment.
 fn line_of(number: usize, lines: usize) -> usize {
     number * lines.next_power_of_two()
 }
 
-/// The segment that has a line, how many come before it, and how many the segment has.
+/// Returns the segment of a line, the number of lines before that segment, and its length in lines.
 fn locate(line: usize) -> (usize, usize, usize) {
     match (line / FIRST).checked_ilog2() {
         None => (0, 0, FIRST),
@@ -45,23 +45,23 @@ impl Overflow {
         }
     }
 
-    /// A bucket of so many lines, if there is memory for it already.
+    /// Returns the `lines` lines of bucket `number`, if its memory is allocated.
     #[inline]
     pub(super) fn lines(&self, number: usize, lines: usize) -> Option<&[CacheLine]> {
         let line = line_of(number, lines);
         let (segment, before, _) = locate(line);
         // ORDER: Acquire; pairs with the exchange in `make`: the lines before their address.
         let segment = self.segments.get(segment)?.load(Ordering::Acquire);
-        // SAFETY: null, or made by `reserve`, and freed with `self` alone.
+        // SAFETY: null, or made by `make`, and freed only with `self`.
         let segment = unsafe { segment.as_ref() }?;
         Some(&segment[line - before..][..lines])
     }
 
-    /// Allocates what the next `count` buckets lie in. Never under a bucket's lock
+    /// Allocates the memory of the next `count` buckets. Never called under a bucket's lock
     /// (flat_hash_map.F1).
     ///
     /// # Panics
-    /// If there are no numbers for so many.
+    /// If there are no numbers for so many buckets.
     #[cold]
     pub(super) fn reserve(&self, count: usize, lines: usize) {
         // ORDER: Relaxed; a hint, `take` decides.
@@ -73,7 +73,7 @@ impl Overflow {
         }
     }
 
-    /// Makes the segment of a line, unless another thread does.
+    /// Makes the segment of a line, unless another thread has made it.
     fn make(&self, line: usize) {
         let (segment, _, len) = locate(line);
         let place = self.segments.get(segment).expect("manycore: capacity overflow");
@@ -89,10 +89,11 @@ impl Overflow {
         }
     }
 
-    /// Takes `count` buckets: the number of the first, if there is memory for all.
+    /// Takes `count` buckets. Returns the number of the first, or `None` if some have no memory
+    /// yet.
     #[cold]
     pub(super) fn take(&self, count: usize, lines: usize) -> Option<usize> {
-        // ORDER: Relaxed; only shares out numbers, and the memory is published by its segment.
+        // ORDER: Relaxed; only shares out numbers. The segment publishes the memory.
         let mut next = self.next.0.load(Ordering::Relaxed);
         loop {
             if (next..next + count).any(|number| self.lines(number, lines).is_none()) {

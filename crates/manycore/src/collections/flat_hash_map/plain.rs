@@ -1,4 +1,4 @@
-//! [`Plain`]: types whose values are their bits, and the bits as words.
+//! [`Plain`], the trait of types that are copied by their bits, and the bits as words.
 
 use crate::sync::{AtomicU64, Ordering};
 use std::mem::offset_of;
@@ -6,16 +6,17 @@ use std::num::NonZero;
 
 /// Bytes of the largest key, and of the largest value.
 const MAX_BYTES: usize = 32;
-/// Words of it.
+/// Words of the largest key or value.
 const MAX_WORDS: usize = MAX_BYTES / 8;
 
-/// A type whose values are their bits: what a [`FlatHashMap`](super::FlatHashMap) holds.
+/// A type that can be copied by its bits: the keys and values of a
+/// [`FlatHashMap`](super::FlatHashMap).
 ///
 /// Such a map copies keys and values in and out by words, and compares keys by their bits. The
-/// library implements it for integers, `bool`, `char`, floating-point numbers, non-zero integers
-/// and `Option`s of them, `()`, and arrays and tuples of such types. With feature `derive`,
-/// `#[derive(Plain)]` implements it for a struct whose fields are plain, and for an enum without
-/// fields. A type of more than 32 bytes does not compile as a key or value.
+/// library implements this trait for integers, `bool`, `char`, floating-point numbers, non-zero
+/// integers and `Option`s of them, `()`, and arrays and tuples of such types. With feature
+/// `derive`, `#[derive(Plain)]` implements it for a struct whose fields are plain, and for an enum
+/// without fields. A type of more than 32 bytes does not compile as a key or value.
 ///
 #[cfg_attr(feature = "derive", doc = "```")]
 #[cfg_attr(not(feature = "derive"), doc = "```ignore")]
@@ -32,17 +33,17 @@ const MAX_WORDS: usize = MAX_BYTES / 8;
 /// assert_eq!(cached.get(&Block { device: 7, number: 0 }), Some(4096));
 /// ```
 ///
-/// Of a key, the map expects more, without which it may have a key twice or not find it: values
-/// that are equal (`Eq`) have the same bits and the same hash, and others have other bits.
+/// A key must also satisfy this: equal values (`Eq`) have the same bits and the same hash, and
+/// unequal values have different bits. Otherwise the map may have a key twice, or not find it.
 ///
 /// # Safety
-/// - Every byte of every value is initialized: there is no padding, as in a `repr(C)` struct whose
-///   fields are `Plain` and leave no gap, and no `MaybeUninit`. (A struct with gaps has to be
-///   derived, by which these are left out.)
-/// - No value has a pointer or a reference in it: a copy made by words does not keep what a pointer
-///   is allowed to access.
+/// - Every byte of every value is initialized. There is no `MaybeUninit` and no padding, as in a
+///   `repr(C)` struct whose fields are `Plain` and leave no gap. (A struct with gaps needs the
+///   derive macro, which leaves out the gaps.)
+/// - No value contains a pointer or a reference: a copy by words does not preserve a pointer's
+///   provenance.
 ///
-/// Any type is sound as for its valid bits: only bits that were a value are made one again.
+/// A type may have invalid bit patterns: the map makes a value only of bits that were a value.
 ///
 /// ```
 /// use manycore::collections::Plain;
@@ -57,7 +58,7 @@ const MAX_WORDS: usize = MAX_BYTES / 8;
 /// unsafe impl Plain for Block {}
 /// ```
 ///
-/// A pointer is not plain, and what has one is not derived, nor an enum with fields:
+/// Pointers are not plain. The derive macro rejects types with pointers, and enums with fields:
 /// ```compile_fail
 /// let map = manycore::collections::FlatHashMap::new();
 /// map.insert(1, "text");
@@ -73,23 +74,23 @@ const MAX_WORDS: usize = MAX_BYTES / 8;
 ///     Circle(u64),
 /// }
 /// ```
-/// Nor is what does not fit:
+/// A type that is too large is rejected, too:
 /// ```compile_fail
 /// let map = manycore::collections::FlatHashMap::new();
 /// map.insert(1, [0_u64; 5]);
 /// ```
 pub unsafe trait Plain: Copy + Send + 'static {
-    /// Writes the value's bytes to `to`, where as many are zero, and leaves out gaps: those stay
+    /// Writes the value's bytes to `to`, where all bytes are zero, except the gaps, which stay
     /// zero. A part of the derive macro, and not to be implemented by hand.
     ///
     /// # Safety
-    /// As many bytes may be written there as the value has.
+    /// `to` is valid for writing as many bytes as the value has.
     #[doc(hidden)]
     #[inline(always)]
     unsafe fn __write(value: &Self, to: *mut u8) {
         let from = std::ptr::from_ref(value).cast::<u8>();
         // SAFETY: every byte of the value is initialized (`Plain`), and the caller has room for as
-        // many. It is no part of the value, which is borrowed.
+        // many. The destination does not overlap the value, which is borrowed.
         unsafe { to.copy_from_nonoverlapping(from, size_of::<Self>()) };
     }
 }
@@ -115,12 +116,12 @@ macro_rules! non_zero {
 }
 non_zero! { u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize }
 
-// SAFETY: elements are plain and follow each other; each leaves out its own gaps.
+// SAFETY: the elements are plain and lie side by side. Each leaves out its own gaps.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     #[inline(always)]
     unsafe fn __write(value: &Self, to: *mut u8) {
         for (index, value) in value.iter().enumerate() {
-            // SAFETY: the element's place in an array; the caller has room for the whole.
+            // SAFETY: the element's offset in an array; the caller has room for the whole array.
             unsafe { T::__write(value, to.add(index * size_of::<T>())) };
         }
     }
@@ -132,7 +133,8 @@ macro_rules! tuples {
         unsafe impl<$($field: Plain),*> Plain for ($($field,)*) {
             #[inline(always)]
             unsafe fn __write(value: &Self, to: *mut u8) {
-                // SAFETY: each field's place in the tuple; the caller has room for the whole.
+                // SAFETY: each field's offset in the tuple; the caller has room for the whole
+                // tuple.
                 unsafe { $($field::__write(&value.$index, to.add(offset_of!(Self, $index)));)* }
             }
         }
@@ -149,14 +151,14 @@ tuples! {
     A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7,
 }
 
-/// Words that hold a `T`.
+/// Returns the number of words that hold a `T`.
 pub(super) const fn words_of<T>() -> usize {
     assert!(size_of::<T>() <= MAX_BYTES, "manycore: a FlatHashMap's type has more than 32 bytes");
     size_of::<T>().div_ceil(8)
 }
 
-/// A value's bits; zeros in its gaps and behind them. Perhaps no value's: bits that were read while
-/// they changed.
+/// A value's bits, with zeros in its gaps and behind it. If they were read while they changed, they
+/// may be no value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Bits([u64; MAX_WORDS]);
 
@@ -165,20 +167,20 @@ impl Bits {
     pub(super) fn of<T: Plain>(value: &T) -> Self {
         const { assert!(words_of::<T>() <= MAX_WORDS) };
         let mut bits = [0_u64; MAX_WORDS];
-        // SAFETY: as many bytes are here (asserted above).
+        // SAFETY: the array has as many bytes (asserted above).
         unsafe { T::__write(value, bits.as_mut_ptr().cast()) };
         Self(bits)
     }
 
-    /// The value.
+    /// Makes the value.
     ///
     /// # Safety
     /// The bits are those of a `T`.
     #[inline(always)]
     pub(super) unsafe fn value<T: Plain>(self) -> T {
         const { assert!(words_of::<T>() <= MAX_WORDS) };
-        // SAFETY: as many bytes are here (asserted above), and they are those of a `T` (# Safety),
-        // which may be copied and has no pointer (`Plain`). Its gaps may be anything.
+        // SAFETY: the array has as many bytes (asserted above). They are those of a `T` (# Safety),
+        // which may be copied and has no pointer (`Plain`). Its gaps may have any contents.
         unsafe { self.0.as_ptr().cast::<T>().read_unaligned() }
     }
 
@@ -187,7 +189,7 @@ impl Bits {
     pub(super) fn load<'w, T>(word: impl Fn(usize) -> &'w AtomicU64) -> Self {
         let mut bits = [0; MAX_WORDS];
         for (index, bits) in bits.iter_mut().enumerate().take(const { words_of::<T>() }) {
-            // ORDER: Relaxed; what was read counts only if the version says so (flat_hash_map.F2).
+            // ORDER: Relaxed; used only if the version is unchanged (flat_hash_map.F2).
             *bits = word(index).load(Ordering::Relaxed);
         }
         Self(bits)
@@ -197,13 +199,13 @@ impl Bits {
     #[inline(always)]
     pub(super) fn store<'w, T>(self, word: impl Fn(usize) -> &'w AtomicU64) {
         for (index, bits) in self.0.iter().enumerate().take(const { words_of::<T>() }) {
-            // ORDER: Relaxed; behind the fence of `Bucket::lock` and before the Release of `Locked`
-            // (flat_hash_map.F2).
+            // ORDER: Relaxed; after the fence of `Bucket::lock_at`, and before the Release of
+            // `Locked::drop` (flat_hash_map.F2).
             word(index).store(*bits, Ordering::Relaxed);
         }
     }
 
-    /// Whether a `T`'s words are these.
+    /// Returns true if a `T`'s words equal these bits.
     #[inline(always)]
     pub(super) fn are_at<'w, T>(self, word: impl Fn(usize) -> &'w AtomicU64) -> bool {
         let words = self.0.iter().enumerate().take(const { words_of::<T>() });
@@ -219,13 +221,13 @@ mod tests {
     use std::mem::MaybeUninit;
 
     #[test]
-    fn tuples_and_what_is_derived_of_them_leave_gaps_zero() {
+    fn arrays_of_tuples_leave_gaps_zero() {
         type Pairs = [(u8, u32); 2];
         let pairs: Pairs = [(1, 0x0202_0202), (3, 0x0404_0404)];
         let mut value = MaybeUninit::<Pairs>::uninit();
         let place = value.as_mut_ptr();
         let mut expected = [0_u8; 32];
-        // SAFETY: the bytes are those of the array, then each field is written.
+        // SAFETY: the bytes are those of the array, and then each field is written.
         let value = unsafe {
             place.write_bytes(0xff, 1);
             for (index, pair) in pairs.iter().enumerate() {
@@ -241,7 +243,7 @@ mod tests {
         let bits = Bits::of(value);
         let bytes: Vec<u8> = bits.0.iter().flat_map(|word| word.to_ne_bytes()).collect();
         assert_eq!(bytes, expected);
-        // SAFETY: the bits are those of such a value.
+        // SAFETY: these are the bits of such a value.
         assert_eq!(unsafe { bits.value::<Pairs>() }, pairs);
     }
 }

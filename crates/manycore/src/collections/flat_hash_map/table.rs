@@ -1,4 +1,4 @@
-//! Tables, and how buckets move from a table to the next (law flat_hash_map.F3).
+//! Tables, and the move of buckets from a table to the next one (flat_hash_map.F3).
 
 use super::super::growth::{Growing, Growth};
 use super::bucket::{ARRIVED, Bucket, Closed, Copied};
@@ -58,7 +58,7 @@ impl<K, V> Growing for Table<K, V> {
 }
 
 impl<K, V> Table<K, V> {
-    /// Entries that it takes before it grows.
+    /// Number of entries that the table takes before it grows.
     pub(super) fn capacity(&self) -> usize {
         self.len() * EntryLayout::<K, V>::LOAD
     }
@@ -69,12 +69,12 @@ impl<K: Plain, V: Plain> Table<K, V> {
     pub(super) fn bucket(&self, hash: u64) -> Bucket<'_, K, V> {
         let first = (hash as usize & self.mask) * EntryLayout::<K, V>::LINES;
         // SAFETY: flat_hash_map.F1 - `with_buckets` makes `LINES` lines for each of `mask + 1`
-        // buckets, and the number is at most `mask`.
+        // buckets, and the index is at most `mask`.
         let lines = unsafe { self.lines.get_unchecked(first..first + EntryLayout::<K, V>::LINES) };
         Bucket::new(lines, &self.overflow)
     }
 
-    /// The value of a key that may be in the table before (growth.G1).
+    /// Finds the value of a key that may still be in the old table (growth.G1).
     pub(super) fn find_pending(
         &self,
         hash: u64,
@@ -85,8 +85,8 @@ impl<K: Plain, V: Plain> Table<K, V> {
         old.map_or(Err(Closed::Moved), |old| old.bucket(hash).find(hash, key))
     }
 
-    /// Adds an overflow bucket with this entry to a chain that is full; false, with the chain
-    /// unlocked, if there was no memory for it, but is now.
+    /// Appends an overflow bucket with this entry to a full chain. If the bucket has no memory yet,
+    /// unlocks the chain, allocates the memory and returns false.
     pub(super) fn extend(&self, mut locked: Locked<'_, K, V>, hash: u64, key: K, value: V) -> bool {
         let taken = self.overflow.take(1, EntryLayout::<K, V>::LINES);
         match taken {
@@ -99,8 +99,8 @@ impl<K: Plain, V: Plain> Table<K, V> {
         taken.is_some()
     }
 
-    /// Adds the entries of one bucket to `found`, wherever they are now; false if the table has
-    /// been left behind. `hash_of` is called with no lock held.
+    /// Adds the entries of one bucket to `found`, wherever they are now. Returns false if the table
+    /// has been replaced. `hash_of` is called with no lock held.
     pub(super) fn copy(
         &self,
         index: usize,
@@ -140,13 +140,13 @@ impl<K: Plain, V: Plain> Table<K, V> {
         }
     }
 
-    /// Groups of buckets that move from `old` to here (growth.G1).
+    /// Returns the number of groups of buckets that move from `old` to this table (growth.G1).
     fn groups(&self, old: &Self) -> usize {
         self.len().min(old.len())
     }
 
-    /// Moves one group of buckets here from the table before, unless that is done
-    /// (flat_hash_map.F3). `hash_of` is called with no lock held.
+    /// Moves one group of buckets from `old` to this table (flat_hash_map.F3). Returns false if the
+    /// group has moved already. `hash_of` is called with no lock held.
     pub(super) fn move_group(
         &self,
         old: &Self,
@@ -177,8 +177,7 @@ impl<K: Plain, V: Plain> Table<K, V> {
         }
     }
 
-    /// Puts the entries of a group into its buckets here, if those of `old` still have these
-    /// versions.
+    /// Fills this table's buckets of a group, if the buckets of `old` still have these versions.
     fn receive(&self, old: &Self, versions: [u64; 2], index: usize, mover: &Mover<K, V>) -> bool {
         let (lines, groups) = (EntryLayout::<K, V>::LINES, self.groups(old));
         let full = |side: &Vec<_>| side.len().saturating_sub(1) / EntryLayout::<K, V>::SLOTS;
@@ -201,7 +200,7 @@ impl<K: Plain, V: Plain> Table<K, V> {
         };
         for (target, side) in (index..self.len()).step_by(groups).zip(&mover.sides) {
             let target = self.bucket(target as u64);
-            // BUG: entries arrive before they are there (flat_hash_map.F3).
+            // BUG: entries are published before they are written (flat_hash_map.F3).
             if seeded_bug!("flat-early-arrival") {
                 target.arrive();
                 target.fill(side.iter(), &mut number);
@@ -216,10 +215,10 @@ impl<K: Plain, V: Plain> Table<K, V> {
     }
 }
 
-/// What a thread moves buckets with.
+/// The buffers of a thread that moves buckets.
 pub(super) struct Mover<K, V> {
     copied: Copied<K, V>,
-    /// With their hashes, those for the lower and for the upper target.
+    /// Entries with their hashes, for the lower target and for the upper target.
     sides: [Vec<(u64, K, V)>; 2],
 }
 
@@ -228,7 +227,7 @@ impl<K: Plain, V: Plain> Mover<K, V> {
         Self { copied: Copied::new(), sides: [Vec::new(), Vec::new()] }
     }
 
-    /// Adds what was copied to the two sides.
+    /// Distributes the copied entries over the two sides.
     fn sort(&mut self, is_upper: impl Fn(u64) -> bool, hash_of: impl Fn(&K) -> u64) {
         for (key, value) in &self.copied.entries {
             let hash = hash_of(key);

@@ -1,4 +1,4 @@
-//! The standard library's traits on a map.
+//! Implementations of the standard library's traits for a map.
 
 use super::plain::Plain;
 use super::{FlatHashMap, FlatHashMapIntoIter, FlatHashMapIter};
@@ -81,7 +81,7 @@ where
     }
 }
 
-/// The entries that are there, with the same hasher: not a snapshot, as [`FlatHashMap::iter`].
+/// Clones the entries and the hasher; not a snapshot, like [`FlatHashMap::iter`].
 impl<K, V, S> Clone for FlatHashMap<K, V, S>
 where
     K: Plain + Hash + Eq,
@@ -95,7 +95,8 @@ where
     }
 }
 
-/// Whether each has what the other has. Not a snapshot of either: exact only if none is updated.
+/// Returns true if both maps have equal entries. Not a snapshot of either map: the answer is exact
+/// only if neither is updated.
 impl<K, V, S, R> PartialEq<FlatHashMap<K, V, R>> for FlatHashMap<K, V, S>
 where
     K: Plain + Hash + Eq,
@@ -130,7 +131,8 @@ where
     }
 }
 
-/// The entries themselves: no thread uses the map, so no bucket is read again and no key hashed.
+/// Yields the entries. No other thread uses the map, so no bucket is read twice and no key is
+/// hashed.
 impl<K: Plain, V: Plain, S> IntoIterator for FlatHashMap<K, V, S> {
     type Item = (K, V);
     type IntoIter = FlatHashMapIntoIter<K, V, S>;

@@ -1,4 +1,4 @@
-//! How a map is made.
+//! Construction of maps: the constructors and the builder.
 
 use super::super::Counter;
 use super::super::growth::{Growing, Growth, Root, buckets_for};
@@ -12,7 +12,7 @@ use std::hash::RandomState;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Settings of a [`HashMap`].
+/// Builder for a [`HashMap`]: capacity, hasher, domain and weigher.
 ///
 /// ```
 /// use manycore::collections::HashMap;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// users.enter().insert(String::from("ann"), 7);
 /// ```
 ///
-/// Entries of a map in a shared domain may be dropped long after the map, so they can't borrow:
+/// Entries of a map in a shared domain may be dropped long after the map, so they cannot borrow:
 /// ```compile_fail
 /// use manycore::{collections::HashMap, section::Domain};
 /// use std::sync::Arc;
@@ -43,25 +43,25 @@ pub struct HashMapBuilder<K, V, S = RandomState> {
     hasher: S,
     domain: Option<Arc<Domain>>,
     weigher: Option<fn(&K, &V) -> usize>,
-    /// Invariant: `domain` asks for types that outlive everything, and none may be shortened before
-    /// `build`, because what waits in that domain may outlive the map.
+    /// Makes `K` and `V` invariant. `domain` requires `'static` types, and no lifetime in them may
+    /// be shortened before `build`, because entries that wait in that domain may outlive the map.
     _map: PhantomData<Invariant<K, V>>,
 }
 
 impl<K, V> HashMap<K, V> {
-    /// An empty map with a domain of its own. Allocates nothing until the first insertion.
+    /// Makes an empty map with a domain of its own. Allocates nothing until the first insertion.
     #[must_use]
     pub fn new() -> Self {
         HashMapBuilder::new().build()
     }
 
-    /// An empty map that takes so many entries before it grows.
+    /// Makes an empty map with room for `capacity` entries.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         HashMapBuilder::new().capacity(capacity).build()
     }
 
-    /// Starts a map with other settings: capacity, hasher, domain.
+    /// Returns a builder for a map with another capacity, hasher, domain or weigher.
     pub fn builder() -> HashMapBuilder<K, V> {
         HashMapBuilder::new()
     }
@@ -69,10 +69,11 @@ impl<K, V> HashMap<K, V> {
 
 impl<K, V, S> HashMap<K, V, S> {
     const_fn! {
-        /// An empty map that hashes by `hasher`. Allocates nothing until the first insertion.
+        /// Makes an empty map that hashes with `hasher`. Allocates nothing until the first
+        /// insertion.
         ///
-        /// The way to a `static` map, with a hasher that can be made at compile time. That of
-        /// [`new`](HashMap::new) draws a random number: such a map goes into a `LazyLock`.
+        /// Use this for a `static` map, with a hasher that can be made at compile time. The hasher
+        /// of [`new`](HashMap::new) draws a random number, so a map with it needs a `LazyLock`.
         ///
         /// ```
         /// use manycore::collections::HashMap;
@@ -96,7 +97,7 @@ impl<K, V, S> HashMap<K, V, S> {
         }
     }
 
-    /// An empty map that hashes by `hasher` and takes so many entries before it grows.
+    /// Makes an empty map that hashes with `hasher` and has room for `capacity` entries.
     #[must_use]
     pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
         HashMapBuilder::new().capacity(capacity).hasher(hasher).build()
@@ -111,24 +112,25 @@ impl<K, V> HashMapBuilder<K, V> {
 }
 
 impl<K, V, S> HashMapBuilder<K, V, S> {
-    /// Entries that the map takes before it grows.
+    /// Sets the number of entries that the map takes before it grows.
     pub fn capacity(mut self, entries: usize) -> Self {
         self.capacity = entries;
         self
     }
 
-    /// What hashes the keys.
+    /// Sets the hasher of the keys.
     pub fn hasher<T>(self, hasher: T) -> HashMapBuilder<K, V, T> {
         let Self { capacity, domain, weigher, .. } = self;
         HashMapBuilder { capacity, hasher, domain, weigher, _map: PhantomData }
     }
 
-    /// Tells the bytes that an entry owns on the heap, so that the domain's budget counts removed
-    /// and replaced entries as what they are: see [`Weight`](crate::section::Weight). Without it,
-    /// entries with drop glue are of unknown weight. It does not change when entries are dropped.
+    /// Sets the function that returns the bytes that an entry owns on the heap. The domain's budget
+    /// then counts removed and replaced entries by their true size: see
+    /// [`Weight`](crate::section::Weight). Without a weigher, entries with drop glue are of unknown
+    /// weight. A weigher does not change when entries are dropped.
     ///
-    /// Called once for each entry that leaves, without a lock. If it panics, the update has been
-    /// done, and the entry counts as one of unknown weight.
+    /// It is called once for each entry that leaves, without a lock. If it panics, the update has
+    /// been done, and the entry counts as an entry of unknown weight.
     ///
     /// ```
     /// use manycore::collections::HashMap;
@@ -142,9 +144,9 @@ impl<K, V, S> HashMapBuilder<K, V, S> {
         self
     }
 
-    /// Whose sections the map uses, in place of a domain of its own: maps with a common domain cost
-    /// less memory, a thread that is in views of both enters once, and a long view of one keeps
-    /// what was removed from the other.
+    /// Sets the domain whose sections the map uses, in place of a domain of its own. Maps with a
+    /// common domain need less memory, and a thread that has views of several of them enters once.
+    /// But a long view of one map keeps entries alive that were removed from another.
     ///
     /// Entries wait in the domain and may be dropped after the map; hence `'static`.
     pub fn domain(mut self, domain: Arc<Domain>) -> Self
@@ -156,11 +158,11 @@ impl<K, V, S> HashMapBuilder<K, V, S> {
         self
     }
 
-    /// Makes the map. Allocates the table, if a [`capacity`](Self::capacity) was asked for; else
+    /// Builds the map. Allocates the table now if a [`capacity`](Self::capacity) was set. Otherwise
     /// the first insertion does.
     ///
     /// # Panics
-    /// If so many buckets need more memory than there can be.
+    /// If the buckets for that capacity need more memory than there can be.
     pub fn build(self) -> HashMap<K, V, S> {
         let mut map = HashMap::with_hasher(self.hasher);
         map.weigher = self.weigher;
@@ -183,5 +185,5 @@ impl<K, V, S> fmt::Debug for HashMapBuilder<K, V, S> {
     }
 }
 
-/// What a type parameter in it can neither be shortened nor lengthened by.
+/// Makes type parameters invariant: lifetimes in them can be neither shortened nor lengthened.
 type Invariant<K, V> = fn(K, V) -> (K, V);

@@ -1,14 +1,14 @@
-//! Which maps' keys the calling thread is comparing under a lock, or before it locks (law
-//! hash_map.H6).
+//! Detects a key's `Eq` that updates the map that calls it (hash_map.H6). Records the maps whose
+//! keys the calling thread is comparing, under a bucket's lock or in the search before the lock.
 //!
-//! An update of such a map would wait for a lock that the thread holds, or two threads that do it
-//! for each other's. So it panics, whichever bucket it is for.
+//! An update from within such a comparison could wait for a lock that the thread itself holds, or
+//! two threads could wait for each other's locks. So it panics, whichever bucket it is for.
 
 use crate::sync::thread_local;
 use std::cell::Cell;
 use std::ptr;
 
-/// A search under a lock, or before one, and the one in whose `Eq` it runs.
+/// A search that compares keys of `map`, and the search in whose `Eq` it runs.
 struct Comparison {
     map: *const (),
     outer: *const Comparison,
@@ -18,53 +18,55 @@ thread_local! {
     static INNERMOST: Cell<*const Comparison> = const { Cell::new(ptr::null()) };
 }
 
-/// Makes the search around it the innermost again.
-struct Over<'a>(&'a Cell<*const Comparison>, *const Comparison);
+/// Dropping this makes the outer search the innermost again.
+struct RestoreOuter<'a>(&'a Cell<*const Comparison>, *const Comparison);
 
-impl Drop for Over<'_> {
+impl Drop for RestoreOuter<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.0.set(self.1);
     }
 }
 
-/// Runs `search`, which compares keys of `map` under a lock, or before it locks. It runs no other
-/// code of the user's.
+/// Runs `search`, which compares keys of `map` under a lock, or before the lock. `search` runs no
+/// user code except the comparison.
 ///
 /// # Panics
-/// If the calling thread is in such a search of `map` already.
+/// If the calling thread is already in such a search of `map`.
 #[inline(always)]
 pub(super) fn comparing<M, T>(map: &M, search: impl FnOnce() -> T) -> T {
-    // (The search in a closure of `with` would be a function of its own, which takes 70
-    // instructions more.)
+    // Not in a closure of `with`: the search would become a function of its own, which takes 70
+    // instructions more.
     let innermost = INNERMOST.with(ptr::from_ref);
     // SAFETY: a thread-local without a destructor lives as long as its thread, which is this one.
     let innermost = unsafe { &*innermost };
     let (outer, map) = (innermost.get(), ptr::from_ref(map).cast());
     if !outer.is_null() {
-        look_through(outer, map);
+        panic_if_comparing(outer, map);
     }
     let mine = Comparison { map, outer };
     innermost.set(&raw const mine);
-    let _over = Over(innermost, outer);
+    let _restore = RestoreOuter(innermost, outer);
     search()
 }
 
+/// Checks that the calling thread is in no such search of `map`.
+///
 /// # Panics
-/// If the calling thread compares keys of `map` under a lock, or before it locks.
+/// If it is.
 #[inline(always)]
 pub(super) fn forbid_in_eq<M>(map: &M) {
     let innermost = INNERMOST.with(Cell::get);
     if !innermost.is_null() {
-        look_through(innermost, ptr::from_ref(map).cast());
+        panic_if_comparing(innermost, ptr::from_ref(map).cast());
     }
 }
 
 #[cold]
 #[inline(never)]
-fn look_through(mut comparison: *const Comparison, map: *const ()) {
-    // SAFETY: each stands on the stack of this thread, in a call of `comparing` that has not
-    // returned: on the way out it takes itself from the list, also when `search` panics.
+fn panic_if_comparing(mut comparison: *const Comparison, map: *const ()) {
+    // SAFETY: each comparison is on this thread's stack, in a call of `comparing` that has not
+    // returned. That call takes it from the list when it returns, also when `search` panics.
     while let Some(Comparison { map: own, outer }) = unsafe { comparison.as_ref() } {
         assert!(*own != map, "manycore: a key's `Eq` updates the map that calls it");
         comparison = *outer;

@@ -1,8 +1,8 @@
-//! The map's own methods: each but `enter` opens a section for one call, and lends nothing that
-//! outlives it.
+//! The map's own methods. Each method except `enter` opens a section for one call, and returns
+//! nothing that borrows from the map.
 //!
-//! They return values as clones or show them to a closure. So they promise nothing about where an
-//! entry lies, and there is no guard to keep over an `await`.
+//! They return values as clones, or show them to a closure. So they promise nothing about where an
+//! entry lies, and there is no guard that a caller could keep across an `await`.
 
 use super::{HashMap, HashMapView};
 use crate::section::Section;
@@ -11,7 +11,7 @@ use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
 impl<K, V, S> HashMap<K, V, S> {
-    /// Opens a section and shows the map in it.
+    /// Opens a section and returns a view of the map in it.
     #[doc(alias = "guard")]
     #[doc(alias = "pin")]
     #[inline]
@@ -19,8 +19,8 @@ impl<K, V, S> HashMap<K, V, S> {
         HashMapView::new(self, self.domain.enter())
     }
 
-    /// What `f` makes of a view, which ends before it is returned: a destructor that panics there
-    /// would leak an answer that is on its way.
+    /// Calls `f` with a view, and closes the view before the answer is returned. A destructor that
+    /// panics at the end of the view would otherwise leak the answer.
     #[inline(always)]
     pub(in crate::collections) fn in_view<T>(
         &self,
@@ -32,8 +32,8 @@ impl<K, V, S> HashMap<K, V, S> {
         answer
     }
 
-    /// Shows the map in a section of its domain that is open already: for code that has one open
-    /// for several structures, and opens none for each.
+    /// Returns a view in a section of the map's domain that is already open: for code that opens
+    /// one section for several structures.
     ///
     /// # Panics
     /// If the section is of another domain: see
@@ -58,8 +58,8 @@ impl<K, V, S> HashMap<K, V, S> {
         HashMapView::new(self, section)
     }
 
-    /// As [`view_in`](Self::view_in), without a look at the section's domain: for code that shows
-    /// a map often, in sections that it has from the map's own domain.
+    /// As [`view_in`](Self::view_in), but does not check the section's domain: for code that often
+    /// opens views, in sections that come from the map's own domain.
     ///
     /// ```
     /// use manycore::{collections::HashMap, section::Domain};
@@ -80,7 +80,7 @@ impl<K, V, S> HashMap<K, V, S> {
         &'m self,
         section: Section<'m>,
     ) -> HashMapView<'m, K, V, S> {
-        debug_assert!(section.is_of(&self.domain), "a section of another domain than the map's");
+        debug_assert!(section.is_of(&self.domain), "the section is of another domain than the map");
         HashMapView::new(self, section)
     }
 }
@@ -91,10 +91,10 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Shows the key's value to `look`, if the key is there; what `look` returns.
+    /// Calls `look` with the key's value, if the key is present, and returns its result.
     ///
-    /// `look` runs in an open section: it may use the map, but should not block or compute for
-    /// long, because what other threads remove in between waits for it.
+    /// `look` runs in an open section. It may use the map, but should not block or compute for
+    /// long, because everything that other threads remove meanwhile waits for it.
     ///
     /// ```
     /// let map = manycore::collections::HashMap::from([(1, String::from("one"))]);
@@ -112,8 +112,8 @@ where
         self.in_view(|view| view.get(key).map(look))
     }
 
-    /// A clone of the key's value. Small values are copied; put large ones into an `Arc`, or
-    /// [`read`](Self::read) them in place.
+    /// Returns a clone of the key's value. This copies small values. Put large values into an
+    /// `Arc`, or [`read`](Self::read) them in place.
     ///
     /// ```
     /// let map = manycore::collections::HashMap::from([("one", 1)]);
@@ -131,7 +131,7 @@ where
         self.read(key, V::clone)
     }
 
-    /// Whether the key is there.
+    /// Returns true if the key is present.
     #[inline]
     #[must_use]
     pub fn contains_key<Q>(&self, key: &Q) -> bool
@@ -142,10 +142,10 @@ where
         self.enter().contains_key(key)
     }
 
-    /// Puts the value in, in place of an old one. Whether the key is new.
+    /// Inserts the value, or replaces the key's value by it. Returns true if the key is new.
     ///
-    /// The old value is dropped after its grace period. Code that needs it takes a view:
-    /// `map.enter().insert(key, value)` lends it.
+    /// The old value is dropped after its grace period. To get the old value, use a view:
+    /// `map.enter().insert(key, value)` returns a reference to it.
     ///
     /// ```
     /// let map = manycore::collections::HashMap::new();
@@ -158,7 +158,7 @@ where
         self.enter().insert(key, value).is_none()
     }
 
-    /// Inserts the value if the key is not there yet.
+    /// Inserts the value if the key is not present.
     ///
     /// # Errors
     /// The key and the value, if the map has the key already.
@@ -172,10 +172,11 @@ where
         self.enter().try_insert(key, value).map(|_| ())
     }
 
-    /// A clone of the key's value, after inserting what `make` makes, if there was none.
+    /// Returns a clone of the key's value, and inserts the result of `make` first if the key is not
+    /// present.
     ///
-    /// `make` runs without a lock, inside a section: if another thread inserts the key first, its
-    /// value counts.
+    /// `make` runs without a lock, inside a section. If another thread inserts the key first, this
+    /// returns the value of that thread.
     ///
     /// ```
     /// let map = manycore::collections::HashMap::new();
@@ -189,9 +190,9 @@ where
         self.in_view(|view| view.get_or_insert_with(key, make).clone())
     }
 
-    /// Removes the key. Whether it was there.
+    /// Removes the key. Returns true if it was present.
     ///
-    /// Code that needs the value takes [`remove_cloned`](Self::remove_cloned) or a view.
+    /// To get the value, use [`remove_cloned`](Self::remove_cloned) or a view.
     pub fn remove<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -200,8 +201,8 @@ where
         self.enter().remove(key).is_some()
     }
 
-    /// Removes the key. Returns a clone of its value: readers may still be looking at the value
-    /// itself.
+    /// Removes the key. Returns a clone of its value, because readers may still be looking at the
+    /// value itself.
     ///
     /// ```
     /// let map = manycore::collections::HashMap::from([("one", 1)]);
@@ -217,9 +218,10 @@ where
         self.in_view(|view| view.remove(key).cloned())
     }
 
-    /// Removes the key if `condition` holds for its entry. Whether it did.
+    /// Removes the key if `condition` returns true for its entry. Returns true if the key was
+    /// removed.
     ///
-    /// `condition` runs as [`HashMapView::remove_if`](super::HashMapView::remove_if) says.
+    /// [`HashMapView::remove_if`](super::HashMapView::remove_if) says how `condition` runs.
     pub fn remove_if<Q>(&self, key: &Q, condition: impl FnMut(&K, &V) -> bool) -> bool
     where
         K: Borrow<Q>,
@@ -228,9 +230,9 @@ where
         self.enter().remove_if(key, condition).is_some()
     }
 
-    /// Replaces the key's value by what `f` makes of it. Whether the key was there.
+    /// Replaces the key's value by the result of `f`. Returns true if the key was present.
     ///
-    /// `f` runs without a lock, and again if the value was replaced in between.
+    /// `f` runs without a lock, and runs again if the value was replaced meanwhile.
     ///
     /// ```
     /// let map = manycore::collections::HashMap::from([("one", 1)]);
@@ -247,11 +249,12 @@ where
         self.enter().update(key, f).is_some()
     }
 
-    /// Makes the key's next value of the present one, if there is one: a value, or none, and then
-    /// the key is removed. Whether it is there afterwards.
+    /// Computes the key's next value from the current value, or from `None` if the key is not
+    /// present. If `f` returns `None`, the key is removed. Returns true if the key is present
+    /// afterwards.
     ///
-    /// `f` runs without a lock, and again if the key's value was replaced in between. For a result
-    /// of `f` besides, let it set a variable around it.
+    /// `f` runs without a lock, and runs again if the key's value was replaced meanwhile. To get
+    /// another result out of `f`, let it set a captured variable.
     #[doc(alias = "entry")]
     pub fn compute(&self, key: K, f: impl FnMut(Option<&V>) -> Option<V>) -> bool
     where
@@ -260,11 +263,11 @@ where
         self.enter().compute(key, f).is_some()
     }
 
-    /// Replaces the key's value by what `f` makes of it, or inserts what `make` makes, if the key
-    /// is not there. Whether it was there.
+    /// Replaces the key's value by the result of `f`, or inserts the result of `make` if the key is
+    /// not present. Returns true if the key was present.
     ///
-    /// In place of an `entry` with `and_modify` and `or_insert`. Both closures run without a lock,
-    /// and again if another thread changed the key in between.
+    /// Use this in place of `entry` with `and_modify` and `or_insert`. Both closures run without a
+    /// lock, and run again if another thread changed the key meanwhile.
     ///
     /// ```
     /// let words = manycore::collections::HashMap::new();
@@ -292,29 +295,29 @@ where
         was_there
     }
 
-    /// Calls `f` with every entry, in no order. As
-    /// [`HashMapView::iter`](super::HashMapView::iter), not a snapshot.
+    /// Calls `f` with every entry, in no order. Not a snapshot, like
+    /// [`HashMapView::iter`](super::HashMapView::iter).
     pub fn for_each(&self, mut f: impl FnMut(&K, &V)) {
         self.enter().iter().for_each(|(key, value)| f(key, value));
     }
 
-    /// Removes every entry for which `keep` returns false. Concurrent insertions may be overlooked.
+    /// Removes every entry for which `keep` returns false. May miss concurrent insertions.
     pub fn retain(&self, keep: impl FnMut(&K, &V) -> bool) {
         self.enter().retain(keep);
     }
 
-    /// Removes every entry that is there when its bucket's turn comes.
+    /// Removes every entry that is present when its bucket is visited.
     pub fn clear(&self) {
         self.enter().clear();
     }
 
-    /// Grows the table until it takes so many more entries.
+    /// Grows the table until it has room for `additional` more entries.
     ///
-    /// Does the moving too, so that later insertions do none. Threads may use the map in between.
-    /// Cost: the table doubles until it is large enough, and each entry moves each time.
+    /// This also moves the entries, so that later insertions need not. Threads may use the map
+    /// meanwhile. Cost: the table doubles until it is large enough, and each entry moves each time.
     ///
     /// # Panics
-    /// If so many buckets need more memory than there can be, or if a key's `Eq` calls it.
+    /// If the buckets need more memory than there can be, or if a key's `Eq` calls this.
     ///
     /// ```
     /// let map = manycore::collections::HashMap::<u32, u32>::new();
@@ -325,16 +328,15 @@ where
         self.enter().reserve(additional);
     }
 
-    /// Makes the table as small as it can be with room for the entries, and gives the rest of its
-    /// memory back.
+    /// Makes the table as small as its entries allow, and frees the rest of its memory.
     ///
-    /// Threads may use the map in between, as while it grows. What they insert at the same time
-    /// may let the table grow again. Cost: the table halves until it is small enough, and each
-    /// entry is linked anew each time; none is copied, and no key is hashed or compared. For a
-    /// moment both tables exist, and the old one is freed when no view is open that can see it.
+    /// Threads may use the map meanwhile. Their insertions may let the table grow again. Cost: the
+    /// table halves until it is small enough, and each entry is linked anew each time. No entry is
+    /// copied, and no key is hashed or compared. For a moment both tables exist; the old table is
+    /// freed when no view that can see it is open.
     ///
     /// # Panics
-    /// If a key's `Eq` calls it.
+    /// If a key's `Eq` calls this.
     ///
     /// ```
     /// let map: manycore::collections::HashMap<u32, u32> = (0..1000).map(|n| (n, n)).collect();
@@ -348,7 +350,7 @@ where
         while halves && ends.len() < usize::BITS as usize {
             halves = false;
             ends.push(caught(|| {
-                // A view for each time, so that the tables don't wait for each other.
+                // A view for each round, so that the tables do not wait for each other.
                 halves = self.enter().halve();
                 self.domain.collect();
             }));
@@ -358,8 +360,8 @@ where
 }
 
 impl<K, V, S> HashMap<K, V, S> {
-    /// How many entries the table takes before it grows, about: it grows when a bucket is full and
-    /// there are so many.
+    /// Returns about how many entries the table takes before it grows. It grows when a bucket is
+    /// full and the map has that many entries.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.enter().capacity()

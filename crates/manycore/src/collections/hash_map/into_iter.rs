@@ -1,7 +1,5 @@
-//! A map taken apart: its entries by value.
-//!
-//! Owns: what is done with a map of which the caller has the only reference. No view is open then,
-//! so what is linked belongs to the map alone.
+//! Conversion of a map into its entries by value. The caller has the only reference to the map, so
+//! no view is open, and all linked entries belong to the map alone.
 
 use super::super::growth::Growing;
 use super::table::{Entry, Table};
@@ -9,9 +7,10 @@ use super::{HashMap, RandomState};
 use crate::section::Owned;
 use std::fmt;
 
-/// The entries of a map, by value: see [`HashMap::into_iter`](IntoIterator::into_iter).
+/// Iterator over the entries of a map, by value: see
+/// [`HashMap::into_iter`](IntoIterator::into_iter).
 ///
-/// In no order. Those that were not taken are dropped with it.
+/// The entries come in no order. Dropping the iterator drops the rest of them.
 ///
 /// ```
 /// let map = manycore::collections::HashMap::from([(1, "one"), (2, "two")]);
@@ -21,7 +20,7 @@ use std::fmt;
 /// ```
 pub struct HashMapIntoIter<K, V, S = RandomState> {
     map: HashMap<K, V, S>,
-    /// Taken out of the root table, or the one before, if the map was growing.
+    /// The root table or, if the map was growing, the old table.
     table: Option<Owned<Table<K, V>>>,
     next: usize,
     found: Vec<Owned<Entry<K, V>>>,
@@ -34,13 +33,13 @@ impl<K, V, S> HashMapIntoIter<K, V, S> {
         Self { map, table, next: 0, found: Vec::new(), left }
     }
 
-    /// Takes the entries of the next bucket out. False after the last one.
+    /// Takes the entries out of the next bucket. Returns false after the last bucket.
     fn gather(&mut self) -> bool {
         while let Some(table) = &mut self.table {
             if self.next < table.len() {
                 let section = self.map.domain.enter();
-                // SAFETY: the map was given by value: no view is open, and what is linked is not
-                // retired.
+                // SAFETY: the map was passed by value, so no view is open, and linked entries are
+                // not retired.
                 unsafe { table.drain_bucket(self.next, &section, &mut self.found) };
                 self.next += 1;
                 return true;
@@ -72,7 +71,7 @@ impl<K, V, S> std::iter::FusedIterator for HashMapIntoIter<K, V, S> {}
 
 impl<K, V, S> Drop for HashMapIntoIter<K, V, S> {
     fn drop(&mut self) {
-        // What was not reached goes back into the map, which drops it.
+        // The rest of the table goes back into the map, which drops it.
         if let Some(table) = self.table.take() {
             self.map.root.put(table);
         }

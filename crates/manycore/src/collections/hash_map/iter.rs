@@ -1,11 +1,11 @@
-//! Walks over the entries, bucket after bucket of the table at the start.
+//! Iterators over the entries. They visit the buckets of the table that was the root at the start.
 
 use super::super::growth::{Growing, Root};
 use super::table::{Entry, Table};
 use crate::section::Section;
 use std::fmt;
 
-/// The entries of a map: see [`HashMapView::iter`](super::HashMapView::iter).
+/// Iterator over the entries of a map: see [`HashMapView::iter`](super::HashMapView::iter).
 ///
 /// ```
 /// let prices = manycore::collections::HashMap::from([("tea", 3), ("cake", 4)]);
@@ -15,7 +15,7 @@ use std::fmt;
 pub struct HashMapIter<'v, K, V> {
     root: &'v Root<Table<K, V>>,
     section: &'v Section<'v>,
-    /// Buckets of the table at the start.
+    /// Number of buckets of the root table at the start.
     buckets: usize,
     next: usize,
     found: Vec<&'v Entry<K, V>>,
@@ -27,8 +27,9 @@ impl<'v, K, V> HashMapIter<'v, K, V> {
         Self { root, section, buckets, next: 0, found: Vec::new() }
     }
 
-    /// Gathers the entries of the next bucket. If the table has grown, it is now every bucket of
-    /// the root whose number ends like its own; if the table has shrunk, a part of a bucket.
+    /// Collects the entries of the next bucket. If the table has grown, they are in every bucket of
+    /// the root whose index ends with the bucket's own. If the table has shrunk, they are a part of
+    /// one bucket.
     fn gather(&mut self) {
         let (next, buckets) = (self.next, self.buckets);
         loop {
@@ -71,7 +72,7 @@ impl<K, V> fmt::Debug for HashMapIter<'_, K, V> {
     }
 }
 
-/// The keys of a map: see [`HashMapView::keys`](super::HashMapView::keys).
+/// Iterator over the keys of a map: see [`HashMapView::keys`](super::HashMapView::keys).
 ///
 /// ```
 /// let prices = manycore::collections::HashMap::from([("tea", 3), ("cake", 4)]);
@@ -89,7 +90,7 @@ impl<'v, K, V> Iterator for HashMapKeys<'v, K, V> {
     }
 }
 
-/// The values of a map: see [`HashMapView::values`](super::HashMapView::values).
+/// Iterator over the values of a map: see [`HashMapView::values`](super::HashMapView::values).
 ///
 /// ```
 /// let prices = manycore::collections::HashMap::from([("tea", 3), ("cake", 4)]);

@@ -1,6 +1,6 @@
-//! Models of laws hash_map.H1 to hash_map.H5 on the smallest tables. What loom can and can't show
-//! is in the header of [`crate::percpu::loom_tests`]. Values are canaries, as in the models of
-//! sections.
+//! Models of hash_map.H1 to hash_map.H5 on the smallest tables. The header of
+//! [`crate::percpu::loom_tests`] says what loom can show and what it cannot. Values are canaries,
+//! as in the models of sections.
 
 use super::HashMap;
 use super::table::SLOTS;
@@ -32,10 +32,10 @@ impl Drop for Canary {
     }
 }
 
-// SAFETY: the cell is what the tests are about.
+// SAFETY: the tests exist to check the accesses to this cell.
 unsafe impl Sync for Canary {}
 
-/// A map from keys to versions of values, and how many were freed.
+/// A map from keys to versions of values, and the number of freed values.
 struct Cage {
     map: HashMap<u8, Canary, BuildHasherDefault<DefaultHasher>>,
     freed: Arc<AtomicUsize>,
@@ -73,7 +73,7 @@ impl Cage {
         self.map.root.grow(self.map.root.load(&section), &section);
     }
 
-    /// A map of two buckets with these keys.
+    /// Makes a map of two buckets with these keys.
     fn wide(mode: Mode, keys: &[u8]) -> Arc<Self> {
         let cage = Self::new(mode, &[]);
         unexplored(|| {
@@ -83,7 +83,7 @@ impl Cage {
         cage
     }
 
-    /// Makes one bucket of the two.
+    /// Merges the two buckets.
     fn shrink(&self) {
         let section = self.map.domain.enter();
         let halves = self
@@ -109,7 +109,7 @@ fn get_against_remove_and_insert(mode: Mode) {
             assert!(cage.remove(1));
             cage.put(1, 1);
         });
-        // The order of what the key shows: the first value, none, the second.
+        // The states of the key in their order: the first value, absent, the second value.
         let place = |seen: Option<usize>| seen.map_or(1, |n| 2 * n);
         let (first, second) = (place(cage.look(1)), place(cage.look(1)));
         assert!(first <= second, "{first} before {second}");
@@ -129,7 +129,7 @@ fn loom_map_get_against_remove_and_insert_bounded() {
     get_against_remove_and_insert(Mode::Bounded);
 }
 
-/// Iteration looks at links alone, a search by tags first.
+/// Iteration looks only at links. A search looks at tags first.
 const TAGLESS: &str = "a linked key without a tag";
 
 #[test]
@@ -160,7 +160,8 @@ fn loom_map_key_that_is_not_found_is_not_shown() {
 
 const TWICE: &str = "one value was taken twice";
 
-/// Updates find an entry and then lock: it may have been taken, and its slot have another one.
+/// An update finds an entry and then locks. By then another update may have removed the entry and
+/// reused its slot.
 #[test]
 fn loom_map_remove_against_remove_and_insert_takes_a_value_once() {
     large_model(2, || {
@@ -215,7 +216,7 @@ fn loom_map_tag_cleared_before_the_link_is_caught() {
     catches("tag-before-unlink", "loom_map_key_that_is_not_found_is_not_shown", TAGLESS);
 }
 
-/// The bucket is full: its last entry moves to the next bucket of the chain, under a reader.
+/// The bucket is full, so its last entry moves to the next bucket of the chain, under a reader.
 #[test]
 fn loom_map_get_against_a_chain_that_grows() {
     model(2, || {
@@ -239,8 +240,8 @@ fn loom_map_get_against_a_chain_that_grows() {
 
 const LOST: &str = "a chain that grew has lost a key";
 
-/// A reader looks for a key that is there all the while, and for one that is replaced, while the
-/// table grows under it and the old one is freed.
+/// A reader looks for a key that stays in the map, and for a key that is replaced, while the table
+/// grows under it and the old table is freed.
 fn get_against_growth(mode: Mode) {
     huge_model(2, move || {
         let cage = Cage::new(mode, &[1, 2]);
@@ -280,8 +281,8 @@ fn loom_map_iteration_against_growth_sees_each_entry_once() {
     });
 }
 
-/// A reader looks for a key that is there all the while, while two buckets become one under it and
-/// the old table is freed.
+/// A reader looks for a key that stays in the map, while two buckets are merged under it and the
+/// old table is freed.
 fn get_against_shrinking(mode: Mode) {
     large_model(2, move || {
         let cage = Cage::wide(mode, &[1, 2]);

@@ -1,19 +1,20 @@
-//! [`HashMapOwnedView`]: a view that is no thread's.
+//! [`HashMapOwnedView`]: a view that is not bound to a thread.
 
 use super::{HashMap, HashMapView, RandomState};
 use std::fmt;
 use std::ops::Deref;
 
-/// A [`HashMapView`] that may move to another thread: to keep references to values across an
+/// A [`HashMapView`] that may move to another thread, to keep references to values across an
 /// `.await`.
 ///
-/// It is a view wherever one is used. It is `Send`, not `Sync`. When not: for one look-up, where
-/// [`HashMap::get_cloned`] or a [`HashMapView`] that is dropped before the `.await` costs a
-/// hundredth; and around an `.await` of unknown length, because what is removed from the map waits
-/// for open views.
+/// It derefs to a [`HashMapView`]. It is `Send`, but not `Sync`.
 ///
-/// Cost: of a [`section::OwnedSection`](crate::section::OwnedSection), some 100 ns to open and
-/// close. Everything else is as for the view.
+/// When not: for one look-up, where [`HashMap::get_cloned`], or a [`HashMapView`] that is dropped
+/// before the `.await`, costs a hundredth. And not around an `.await` of unknown length, because
+/// everything that is removed from the map waits for open views.
+///
+/// Cost: that of a [`section::OwnedSection`](crate::section::OwnedSection), some 100 ns to open and
+/// close. Everything else costs as much as in a [`HashMapView`].
 ///
 /// ```
 /// use manycore::collections::HashMap;
@@ -34,18 +35,18 @@ use std::ops::Deref;
 /// spawn(greet(&HashMap::new()));
 /// ```
 pub struct HashMapOwnedView<'m, K, V, S = RandomState> {
-    /// Its section is on a slot of its own. Never given out by `&mut`: the caller could put a
-    /// thread's there.
+    /// Its section has a slot of its own. This is never given out by `&mut`: the caller could swap
+    /// in a view that is bound to a thread.
     view: HashMapView<'m, K, V, S>,
 }
 
 // SAFETY: the view is a reference to the map, which may be shared (the bound), and a section that
-// is no thread's: what makes an `OwnedSection` `Send` holds for it, too, since `enter_movable` took
-// its slot for it alone, and the view is not `Sync`.
+// is bound to no thread. The argument for `OwnedSection` being `Send` holds here, too, because
+// `enter_movable` took the slot for this section alone, and the view is not `Sync`.
 unsafe impl<'m, K, V, S> Send for HashMapOwnedView<'m, K, V, S> where HashMap<K, V, S>: Sync {}
 
 impl<K, V, S> HashMap<K, V, S> {
-    /// A view that may move to another thread, and be kept across an `.await`; see
+    /// Returns a view that may move to another thread and be kept across an `.await`; see
     /// [`HashMapOwnedView`].
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! Tables, their buckets, and how entries move from a table to the next (laws hash_map.H1 to
+//! Tables, their buckets, and the move of entries from a table to the next one (hash_map.H1 to
 //! hash_map.H5).
 
 use super::super::growth::{Growing, Growth};
@@ -11,7 +11,8 @@ use crate::sync::{
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 
-/// Entries in a bucket, so that it is one line of 64 bytes. (Models fill a bucket in few steps.)
+/// Entries in a bucket: as many as fit a cache line of 64 bytes. (Models fill a bucket in few
+/// steps.)
 pub(super) const SLOTS: usize = if cfg!(manycore_loom) { 3 } else { 7 };
 /// The slot that leads to the next bucket of the chain, if there is one.
 const LAST: usize = SLOTS - 1;
@@ -23,36 +24,36 @@ const ONES: u64 = {
     }
     ones
 };
-/// The high bit of every slot's byte in a bucket's word: the slot has an entry.
+/// The high bit of every slot's byte in a bucket's word: the slot is in use.
 const USED: u64 = ONES << 7;
-/// Flags above the slots' bytes. The entries are here. Before they are, they are in the table
-/// before, and the word is zero, as fresh memory is...
+/// Flags above the slots' bytes. The entries are in this bucket. While the word is zero, as fresh
+/// memory is, they are still in the old table.
 const HERE: u64 = 1 << 63;
-/// ...and afterwards they are in the next table.
+/// The entries are in the next table.
 const MOVED: u64 = 1 << 62;
-/// A writer is at it.
+/// A writer holds the lock.
 const LOCKED: u64 = 1 << 61;
-/// The last slot has no entry, but leads to the next bucket of the chain.
+/// The last slot has no entry. It leads to the next bucket of the chain.
 const MORE: u64 = 1 << 60;
 /// The tag of a link in a moved bucket.
 const GONE: usize = 1;
 /// The tag of the link to the next bucket of a chain.
 const CHAIN: usize = 2;
 
-/// A key and its value; never changed while linked.
+/// A key and its value. Never changes while it is linked.
 pub(super) struct Entry<K, V> {
     pub(super) hash: u64,
     pub(super) key: K,
     pub(super) value: V,
 }
 
-/// Zeroed memory is a bucket that waits for its entries.
+/// A bucket. Zeroed memory is a bucket that waits for its entries.
 #[repr(C, align(64))]
 pub(super) struct Bucket<K, V> {
-    /// For each slot in use a byte of its key's hash (hash_map.H2), and the flags. `LOCKED` is that
-    /// of the first bucket of a chain.
+    /// The flags, and a byte of the key's hash for each slot in use (hash_map.H2). `LOCKED` is used
+    /// only in the first bucket of a chain.
     word: AtomicU64,
-    /// Entries; the last may lead to a bucket of the same table.
+    /// Links to entries. The last slot may lead to a bucket of the same table.
     slots: [Atomic<Entry<K, V>>; SLOTS],
 }
 
@@ -60,16 +61,16 @@ pub(super) struct Bucket<K, V> {
 pub(super) enum Seen<'s, K, V> {
     Here(Found<'s, K, V>),
     Nowhere,
-    /// The entries are in the table before, if it has not moved them in between.
+    /// The entries are in the old table, unless they have moved meanwhile.
     Pending,
     /// The entries are in the next table.
     Moved,
 }
 
-/// An entry, and where it was found.
+/// An entry, and the slot where it was found.
 pub(super) struct Found<'s, K, V> {
     pub(super) entry: &'s Entry<K, V>,
-    /// The first bucket of a chain, if it was there; else null.
+    /// The first bucket of a chain if the entry was found there; null otherwise.
     bucket: *const Bucket<K, V>,
     at: usize,
 }
@@ -80,10 +81,10 @@ impl<'s, K, V> From<&'s Entry<K, V>> for Found<'s, K, V> {
     }
 }
 
-/// An entry, and the slot that has it.
+/// A slot, and the entry that is linked in it.
 pub(super) type LinkedAt<'s, K, V> = (Slot<'s, K, V>, Shared<'s, Entry<K, V>>);
 
-/// A place for an entry, in a bucket whose lock is held.
+/// A slot in a bucket whose lock is held.
 pub(super) struct Slot<'s, K, V> {
     bucket: &'s Bucket<K, V>,
     at: usize,
@@ -93,11 +94,11 @@ pub(super) struct Slot<'s, K, V> {
 pub(super) enum SlotForKey<'s, K, V> {
     Taken(Slot<'s, K, V>, Shared<'s, Entry<K, V>>),
     Free(Slot<'s, K, V>),
-    /// Every slot is in use; this is the end of the chain.
+    /// Every slot is in use. This is the last bucket of the chain.
     Full(&'s Bucket<K, V>),
 }
 
-/// A bucket's lock is held; dropping this releases it.
+/// A bucket's lock, held. Dropping this releases it.
 pub(super) struct Locked<'s, K, V> {
     first: &'s Bucket<K, V>,
 }
@@ -107,7 +108,8 @@ fn tag_of(hash: u64) -> u64 {
     hash >> 57 | 0x80
 }
 
-/// The used slots whose byte is that of the hash: a bit each, and rarely one too many.
+/// Returns one bit for each used slot whose byte equals the hash's tag. Rarely, the bit of another
+/// used slot is set, too.
 #[inline(always)]
 fn hits(word: u64, hash: u64) -> u64 {
     let differ = word ^ (tag_of(hash) * ONES);
@@ -124,44 +126,44 @@ impl<K, V> Bucket<K, V> {
         Self { word: AtomicU64::new(word), slots: std::array::from_fn(|_| Atomic::null()) }
     }
 
-    /// A slot by its number, as [`slot_of`] gives it.
+    /// Returns a slot by its number, as [`slot_of`] computes it.
     #[inline(always)]
     fn slot(&self, at: usize) -> &Atomic<Entry<K, V>> {
         debug_assert!(at < SLOTS, "hash_map.H1: a bucket has no such slot");
-        // SAFETY: all numbers of slots are those of bits of `USED`, or zero or one: below `SLOTS`.
+        // SAFETY: all slot numbers are those of bits of `USED`, or zero or one: below `SLOTS`.
         unsafe { self.slots.get_unchecked(at) }
     }
 
-    /// Where the last slot leads, of a bucket with `MORE` or with `CHAIN` in that slot.
+    /// Returns the next bucket of the chain. The bucket has `MORE`, or `CHAIN` in its last slot.
     #[inline(always)]
     fn next(&self) -> &Self {
         let (next, tag) = self.slots[LAST].marked();
-        debug_assert!(tag == CHAIN, "hash_map.H5: a chain leads to what is no bucket");
-        // SAFETY: hash_map.H5 - the slot leads to a bucket of the same table for ever, which
-        // `Table::spare` made and published by the link; this bucket is of that table.
+        debug_assert!(tag == CHAIN, "hash_map.H5: the last slot leads to no bucket");
+        // SAFETY: hash_map.H5 - the slot leads for ever to a bucket of the same table, which
+        // `Table::spare` made and the link published. This bucket belongs to that table.
         unsafe { &*next }
     }
 
-    /// The next bucket of a chain whose lock is held, or whose table no other thread has.
+    /// Returns the next bucket of a chain whose lock is held, or whose table no other thread has.
     fn more(&self) -> Option<&Self> {
         // ORDER: Relaxed; under the lock.
         (self.word.load(Ordering::Relaxed) & MORE != 0).then(|| self.next())
     }
 
-    /// The same for all of them.
+    /// Iterates over such a chain from this bucket on.
     fn chain(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |bucket| bucket.more())
     }
 
-    /// The slots that may have entries, of a bucket as `more` wants it.
+    /// Returns the slots of such a bucket that may have entries.
     fn entries(&self) -> &[Atomic<Entry<K, V>>] {
         let own = if self.more().is_some() { LAST } else { SLOTS };
         &self.slots[..own]
     }
 
-    /// Looks for a key without a lock (hash_map.H2) in the usual case, which calls nothing but
-    /// `is_key` and so keeps few registers: in the first bucket of a chain, and by an era that the
-    /// section has raised. `None` if [`find`](Self::find) is to be called.
+    /// Looks for a key without a lock on the fast path (hash_map.H2): in the first bucket of a
+    /// chain, if the section need not raise its era. It calls only `is_key`, and so needs few
+    /// registers. Returns `None` if the caller has to call [`find`](Self::find).
     #[inline(always)]
     pub(super) fn find_now<'s>(
         &self,
@@ -190,7 +192,7 @@ impl<K, V> Bucket<K, V> {
         (word & MORE == 0).then_some(None)
     }
 
-    /// The same in all cases.
+    /// Looks for a key without a lock, in every case.
     pub(super) fn find<'s>(
         &self,
         hash: u64,
@@ -228,7 +230,7 @@ impl<K, V> Bucket<K, V> {
         }
     }
 
-    /// Calls `f` with each entry; what it would be told as [`Seen`] otherwise.
+    /// Calls `f` with each entry. Returns `Seen::Nowhere` if it has reached the end of the chain.
     fn for_each<'s>(
         &self,
         section: &'s Section<'_>,
@@ -259,13 +261,13 @@ impl<K, V> Bucket<K, V> {
         }
     }
 
-    /// Takes the lock; `None` if the bucket has moved.
+    /// Takes the lock. Returns `None` if the bucket has moved.
     #[inline(always)]
     pub(super) fn lock(&self) -> Option<Locked<'_, K, V>> {
         if self.try_lock() { Some(Locked { first: self }) } else { self.lock_slow() }
     }
 
-    /// Takes the lock if no thread has it, and no other comes in between.
+    /// Takes the lock if it is free and no other thread changes the word meanwhile.
     #[inline(always)]
     fn try_lock(&self) -> bool {
         // ORDER: Relaxed; the CAS decides.
@@ -276,15 +278,15 @@ impl<K, V> Bucket<K, V> {
             && self.word.compare_exchange(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Waits for the lock. A thread has it for some tens of nanoseconds, and longer only if its
-    /// `Eq` takes longer or it has lost its core; so waiters look again, and none is woken.
+    /// Waits for the lock. A thread holds it for some tens of nanoseconds. It holds it longer only
+    /// if its `Eq` takes longer or it has lost its core. So waiters poll, and none is woken.
     #[cold]
     #[inline(never)]
     fn lock_slow(&self) -> Option<Locked<'_, K, V>> {
         let (wait, mut backoff) = (Wait::begin(), Backoff::new());
         loop {
-            // ORDER: Acquire; pairs with Release in `mark_moved`: a thread that is refused here
-            // sees the next table.
+            // ORDER: Acquire; pairs with Release in `mark_moved`: a thread that finds the bucket
+            // moved sees the next table.
             if self.word.load(Ordering::Acquire) & MOVED != 0 {
                 return None;
             }
@@ -308,7 +310,7 @@ impl<'s, K, V> Slot<'s, K, V> {
         new
     }
 
-    /// Fills the free slot: the tag first (hash_map.H2).
+    /// Fills a free slot. The tag is set first (hash_map.H2).
     #[inline(always)]
     pub(super) fn fill(self, hash: u64, entry: Shared<'_, Entry<K, V>>, section: &Section<'_>) {
         let tag = || {
@@ -328,13 +330,14 @@ impl<'s, K, V> Slot<'s, K, V> {
         }
     }
 
-    /// Puts another entry of the same key in.
+    /// Replaces the slot's entry by another entry with the same key.
     #[inline(always)]
     pub(super) fn replace(self, entry: Shared<'_, Entry<K, V>>, section: &Section<'_>) {
         self.bucket.slot(self.at).store(entry, section);
     }
 
-    /// Empties the slot: the tag last (hash_map.H2). Returns whether the bucket is empty then.
+    /// Empties the slot. The tag is cleared last (hash_map.H2). Returns true if the bucket is then
+    /// empty.
     #[inline(always)]
     pub(super) fn empty(self, section: &Section<'_>) -> bool {
         // BUG: a map's entry loses its tag before its link (hash_map.H2).
@@ -347,7 +350,7 @@ impl<'s, K, V> Slot<'s, K, V> {
 }
 
 impl<'s, K, V> Locked<'s, K, V> {
-    /// Looks for a key, or for a place for it. Runs the key's `Eq`.
+    /// Looks for a key, or for a free slot for it. Runs the key's `Eq`.
     #[inline]
     pub(super) fn search(
         &self,
@@ -369,7 +372,7 @@ impl<'s, K, V> Locked<'s, K, V> {
                 }
                 hits &= hits - 1;
             }
-            // The last slot is not free where the chain goes on.
+            // The last slot is not free if the chain goes on.
             let unused = !word & if word & MORE == 0 { USED } else { USED >> 8 };
             if free.is_none() && unused != 0 {
                 free = Some(Slot { bucket, at: slot_of(unused) });
@@ -381,7 +384,7 @@ impl<'s, K, V> Locked<'s, K, V> {
         }
     }
 
-    /// Where this entry is linked. No user code runs.
+    /// Returns the slot where this entry is linked. Runs no user code.
     #[inline(always)]
     pub(super) fn slot_of(
         &self,
@@ -389,8 +392,8 @@ impl<'s, K, V> Locked<'s, K, V> {
         section: &'s Section<'_>,
     ) -> Option<LinkedAt<'s, K, V>> {
         let (bucket, at) = (self.first, found.at);
-        // BUG: an update takes what is where it has found the entry, which another update has taken
-        // already (hash_map.H7).
+        // BUG: an update takes the entry in the slot where it found its own, although another
+        // update has replaced that already (hash_map.H7).
         if seeded_bug!("replace-by-place") && ptr::eq(found.bucket, bucket) {
             return Some((Slot { bucket, at }, bucket.slot(at).load_to_change(section)));
         }
@@ -402,7 +405,7 @@ impl<'s, K, V> Locked<'s, K, V> {
         self.look_for(found.entry)
     }
 
-    /// The same, of an entry that is elsewhere than where it was found.
+    /// Looks for an entry that is not where it was found.
     #[cold]
     #[inline(never)]
     fn look_for(&self, entry: &'s Entry<K, V>) -> Option<LinkedAt<'s, K, V>> {
@@ -420,9 +423,9 @@ impl<'s, K, V> Locked<'s, K, V> {
         None
     }
 
-    /// Adds a bucket with this entry to the end of the chain. What the last slot had goes there,
-    /// too: first its link, then the word says so, then the new entry is linked, so that no thread
-    /// can see it before one that looks at the word would.
+    /// Appends a bucket with this entry to the chain. The entry of the last slot moves there, too.
+    /// First the link changes, then the word, and then the new entry is linked. So no thread can
+    /// see the new entry before a thread that reads the word could see it.
     #[cold]
     pub(super) fn extend(
         &self,
@@ -445,8 +448,8 @@ impl<'s, K, V> Locked<'s, K, V> {
         Slot { bucket: fresh, at: 1 }.fill(hash, entry, section);
     }
 
-    /// Links an entry that moves here.
-    fn take_in(
+    /// Links an entry that moves here from the old table.
+    fn insert_moved(
         &self,
         table: &Table<K, V>,
         entry: Shared<'s, Entry<K, V>>,
@@ -460,33 +463,33 @@ impl<'s, K, V> Locked<'s, K, V> {
         }
     }
 
-    /// Whether the chain has its entries: not if they are in the table before.
+    /// Returns true if the chain has its entries; false if they are still in the old table.
     pub(super) fn is_filled(&self) -> bool {
         // ORDER: Relaxed; under the lock.
         self.first.word.load_to_change(Ordering::Relaxed) & HERE != 0
     }
 
-    /// The entries have been moved to this bucket.
-    fn arrived(&self) {
+    /// Publishes that the entries have moved to this bucket.
+    fn mark_arrived(&self) {
         // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find_now`: the
-        // entries before it says that they are here.
+        // entries before the flag.
         let word = self.first.word.load_to_change(Ordering::Relaxed);
         debug_assert!(
             word & (HERE | MOVED) == 0,
-            "hash_map.H3: entries arrive in a bucket that does not wait for them"
+            "hash_map.H3: entries arrive in a bucket that is not pending"
         );
         self.first.word.store(word | HERE, Ordering::Release);
     }
 
-    /// The entries have been moved from this bucket: tags every link, in a table that will be
-    /// unlinked (law section.E4), and lets no writer in any more.
+    /// Publishes that the entries have moved away. Tags every link, because the table will be
+    /// unlinked (section.E4). No writer can lock the bucket from then on.
     fn mark_moved(&self, section: &Section<'_>) {
         for bucket in self.first.chain() {
             for slot in bucket.entries() {
                 slot.store(slot.load_to_change(section).with_tag(GONE), section);
             }
             // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find_now`: a
-            // reader that sees it sees the entries' arrival (hash_map.H3).
+            // reader that sees the flag sees that the entries have arrived (hash_map.H3).
             let word = bucket.word.load_to_change(Ordering::Relaxed);
             debug_assert!(word & MOVED == 0, "hash_map.H3: a bucket moves twice");
             bucket.word.store(word & !HERE | MOVED, Ordering::Release);
@@ -497,8 +500,7 @@ impl<'s, K, V> Locked<'s, K, V> {
 impl<K, V> Drop for Locked<'_, K, V> {
     #[inline(always)]
     fn drop(&mut self) {
-        // No other thread writes the word of a bucket that is locked, so this is no locked
-        // instruction.
+        // No other thread writes the word of a locked bucket, so this needs no locked instruction.
         // ORDER: Relaxed load, as above. Release; pairs with Acquire in `try_lock`.
         let word = self.first.word.load_to_change(Ordering::Relaxed);
         debug_assert!(word & LOCKED != 0, "hash_map.H1: a lock is released that is not held");
@@ -506,25 +508,26 @@ impl<K, V> Drop for Locked<'_, K, V> {
     }
 }
 
-/// On lines of its own, as its buckets are.
+/// A table. It has cache lines of its own, as its buckets do.
 #[repr(align(64))]
 pub(super) struct Table<K, V> {
     mask: usize,
-    /// Those of the table, and then those by which chains are continued.
+    /// The buckets of the table, and then the spare buckets for chains.
     buckets: LargeArray<Bucket<K, V>>,
     growth: Growth<Self>,
-    /// How many of the latter are taken.
+    /// Number of spare buckets that are taken.
     spares: AtomicUsize,
-    /// More of them, each allocated by itself: for hashes that come again and again.
+    /// Further buckets for chains, each in an allocation of its own. Needed if the same hash comes
+    /// again and again.
     beyond: Mutex<Vec<NonNull<Bucket<K, V>>>>,
 }
 
-// SAFETY: it owns the buckets in `beyond`, as it does the others.
+// SAFETY: the table owns the buckets in `beyond`, as it owns the others.
 unsafe impl<K: Send + Sync, V: Send + Sync> Send for Table<K, V> {}
-// SAFETY: shared, it gives out `&Bucket` alone.
+// SAFETY: a shared table gives out only `&Bucket`.
 unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Table<K, V> {}
 
-/// Buckets behind those of a table, for chains: as many as a good hash needs.
+/// Returns the number of spare buckets behind a table's own: as many as a good hash needs.
 const fn spares_of(buckets: usize) -> usize {
     buckets / 4
 }
@@ -575,7 +578,7 @@ impl<K, V> Growing for Table<K, V> {
 impl<K, V> Table<K, V> {
     #[inline(always)]
     pub(super) fn bucket(&self, hash: u64) -> &Bucket<K, V> {
-        // SAFETY: the array has `mask + 1` elements and more, and this number is at most `mask`.
+        // SAFETY: the array has more than `mask` elements, and this index is at most `mask`.
         unsafe { self.buckets.get_unchecked(hash as usize & self.mask) }
     }
 
@@ -584,14 +587,14 @@ impl<K, V> Table<K, V> {
         &self.own()[index]
     }
 
-    /// The first buckets of chains.
+    /// Returns the first buckets of all chains.
     fn own(&self) -> &[Bucket<K, V>] {
         &self.buckets[..self.len()]
     }
 
-    /// An empty bucket to continue a chain by: the caller's alone, until it links it.
+    /// Returns an empty bucket for a chain. It is the caller's alone until the caller links it.
     fn spare(&self) -> &Bucket<K, V> {
-        // ORDER: Relaxed; only shares out numbers.
+        // ORDER: Relaxed; only shares out indices.
         let number = self.spares.fetch_add(1, Ordering::Relaxed);
         if number < spares_of(self.len()) {
             return &self.buckets[self.len() + number];
@@ -602,8 +605,8 @@ impl<K, V> Table<K, V> {
         unsafe { made.as_ref() }
     }
 
-    /// Calls `f` with each entry of one bucket, wherever it is now; false if the table has been
-    /// left behind, and then some calls were in vain.
+    /// Calls `f` with each entry of one bucket, wherever the entries are now. Returns false if the
+    /// table has been replaced; `f` may then have been called with some of the entries.
     pub(super) fn for_each_at<'s>(
         &self,
         index: usize,
@@ -620,7 +623,7 @@ impl<K, V> Table<K, V> {
                 Seen::Pending => {}
             }
             let Some(old) = self.growth.old.load(section).as_ref() else {
-                continue; // moved in between
+                continue; // moved meanwhile
             };
             let groups = self.len().min(old.len());
             let mut found = Vec::new();
@@ -638,7 +641,8 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// Moves one group of buckets here from the table before, unless that is done (hash_map.H3).
+    /// Moves one group of buckets from `old` to this table (hash_map.H3). Returns false if the
+    /// group has moved already.
     pub(super) fn move_group<'s>(
         &'s self,
         old: &'s Self,
@@ -649,8 +653,8 @@ impl<K, V> Table<K, V> {
         let Some(first) = old.at(index).lock() else {
             return false;
         };
-        // The upper bucket of a group, in the larger of the two tables. Locks are taken in the
-        // same order by all.
+        // The upper bucket of a group, which only the larger table has. All threads take locks in
+        // the same order.
         let upper = |table: &'s Self, why| {
             (groups < table.len()).then(|| table.at(index + groups).lock().expect(why))
         };
@@ -663,23 +667,23 @@ impl<K, V> Table<K, V> {
             if let Some(hash) = entry.as_ref().map(|entry| entry.hash) {
                 let upper = hash as usize & self.mask >= groups;
                 let target = targets[usize::from(upper)].as_ref().expect("in the larger table");
-                target.take_in(self, entry, hash, section);
+                target.insert_moved(self, entry, hash, section);
             }
         }
-        targets.iter().flatten().for_each(Locked::arrived);
-        // Before the targets are unlocked.
+        targets.iter().flatten().for_each(Locked::mark_arrived);
+        // Marks them before the targets are unlocked.
         sources.iter().flatten().for_each(|source| source.mark_moved(section));
         true
     }
 
-    /// Drops the entries that have not moved away, all of them, and lets the first panic go on.
+    /// Drops all entries that have not moved away, and then lets the first panic go on.
     ///
     /// # Safety
     /// No other thread can reach the table, and the entries linked here are not retired.
     pub(super) unsafe fn drop_entries(&mut self, section: &Section<'_>) {
         let mut bucket = Vec::new();
         run_each(0..self.len(), |index| {
-            // SAFETY: no other thread reaches the table, and what is linked is not retired
+            // SAFETY: no other thread reaches the table, and linked entries are not retired
             // (# Safety).
             unsafe { self.drain_bucket(index, section, &mut bucket) };
             drop_each(bucket.drain(..));
@@ -701,9 +705,9 @@ impl<K, V> Table<K, V> {
             let entry = slot.swap(Shared::null(), section);
             let link = Atomic::null();
             link.store(if here { entry } else { Shared::null() }, section);
-            // SAFETY: the caller promises that no other thread reaches the table and that the
-            // entries linked here are not retired. The swap has taken the entry out of its
-            // slot, and a moved one (`GONE`) is left to the next table (hash_map.H3).
+            // SAFETY: the caller promises that no other thread reaches the table, and that the
+            // entries linked here are not retired. The swap has taken the entry out of its slot. A
+            // moved entry (`GONE`) is left to the next table (hash_map.H3).
             unsafe { link.into_owned() }
         }));
     }
@@ -714,7 +718,8 @@ impl<K, V> Drop for Table<K, V> {
         let beyond =
             std::mem::take(&mut *self.beyond.lock().unwrap_or_else(PoisonError::into_inner));
         for bucket in beyond {
-            // SAFETY: made by `spare`; the chains that lead to it are the table's, which goes.
+            // SAFETY: `spare` made it, and the chains that lead to it belong to the table, which is
+            // dropped.
             drop(unsafe { Box::from_raw(bucket.as_ptr()) });
         }
     }

@@ -1,4 +1,4 @@
-//! The standard library's traits on a map.
+//! Implementations of the standard library's traits for a map.
 
 use super::{HashMap, HashMapIntoIter};
 use std::fmt;
@@ -80,8 +80,8 @@ where
     }
 }
 
-/// The entries that are there: not a snapshot, as [`HashMapView::iter`](super::HashMapView::iter).
-/// The clone has the same hasher and weigher, and a domain of its own.
+/// Clones the entries; not a snapshot, like [`HashMapView::iter`](super::HashMapView::iter). The
+/// clone has the same hasher and weigher, and a domain of its own.
 impl<K, V, S> Clone for HashMap<K, V, S>
 where
     K: Hash + Eq + Clone + Send + Sync,
@@ -98,7 +98,8 @@ where
     }
 }
 
-/// Whether each has what the other has. Not a snapshot of either: exact only if none is updated.
+/// Returns true if both maps have equal entries. Not a snapshot of either map: the answer is exact
+/// only if neither is updated.
 impl<K, V, S, R> PartialEq<HashMap<K, V, R>> for HashMap<K, V, S>
 where
     K: Hash + Eq + Send + Sync,
@@ -120,7 +121,7 @@ where
 {
 }
 
-/// The entries themselves: no view is open, so none is copied.
+/// Yields the entries themselves. No view is open, so no entry is copied.
 impl<K, V, S> IntoIterator for HashMap<K, V, S> {
     type Item = (K, V);
     type IntoIter = HashMapIntoIter<K, V, S>;

@@ -1,4 +1,4 @@
-//! A map as one section sees it: what can be done with it.
+//! Views: a map as one section sees it, and what can be done with it.
 
 mod by_key;
 mod decided;
@@ -16,10 +16,10 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::ptr;
 
-/// A [`HashMap`] and an open section: references to values borrow from it.
+/// A [`HashMap`] and an open section. References to values borrow from the view.
 ///
-/// Keep it for as long as references are needed, or for many calls in a row, but not while waiting
-/// for anything: see [`Section`]. It stays with its thread. Views nest.
+/// Keep a view for as long as references are needed, or for many calls in a row, but not while
+/// waiting for anything: see [`Section`]. A view stays on its thread. Views nest.
 ///
 /// ```
 /// let users = manycore::collections::HashMap::from([(1, String::from("ann"))]);
@@ -34,25 +34,25 @@ use std::ptr;
 pub struct HashMapView<'m, K, V, S = RandomState> {
     map: &'m HashMap<K, V, S>,
     section: Section<'m>,
-    /// The table as the section found it last, or null: so each look-up need not find it again
+    /// The table that the section found last, or null, so that not every look-up finds it again
     /// (hash_map.H8).
     table: Cell<*const Table<K, V>>,
 }
 
-/// What was to take an entry's place, which is not in the map any more.
+/// The entry that an update could not link, because the entry that it replaces has left the map.
 type NotLinked<K, V> = Option<Owned<Entry<K, V>>>;
 
-/// The entry that is there, and the one that was not put in.
+/// The entry that is in the map, and the entry that was not inserted.
 type NotInserted<'s, K, V> = (&'s Entry<K, V>, Owned<Entry<K, V>>);
 
-/// An entry was put in.
+/// The result of inserting an entry.
 struct Put<'s, K, V> {
     linked: Shared<'s, Entry<K, V>>,
     old: Option<&'s Entry<K, V>>,
 }
 
-/// An entry that was unlinked: dropping this retires it, also if its weigher panics. For maps with
-/// a weigher.
+/// An unlinked entry. Dropping this retires the entry, also if its weigher panics. For maps with a
+/// weigher.
 struct RetireOnDrop<'s, K: Send + Sync, V: Send + Sync> {
     section: &'s Section<'s>,
     entry: Shared<'s, Entry<K, V>>,
@@ -62,8 +62,8 @@ struct RetireOnDrop<'s, K: Send + Sync, V: Send + Sync> {
 impl<K: Send + Sync, V: Send + Sync> Drop for RetireOnDrop<'_, K, V> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: unlinked under the bucket's lock by the maker, so once; without links
-        // (hash_map.H5). A wrong weight is safe.
+        // SAFETY: the maker has unlinked the entry under the bucket's lock, so it is retired once;
+        // an entry has no links (hash_map.H5). A wrong weight is safe.
         unsafe { self.section.retire_weighed(self.entry, self.weight) };
     }
 }
@@ -75,22 +75,22 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
         Self { map, section, table: Cell::new(table) }
     }
 
-    /// The table as the view found it last; none before the first insertion, or where the view has
-    /// to find it again.
+    /// Returns the table that the view found last. Returns `None` before the first insertion, or if
+    /// the view has to find the table again.
     #[inline(always)]
     fn table_now(&self) -> Option<&Table<K, V>> {
         // SAFETY: hash_map.H8 - null, or found by the root's link in this section, which is open.
         unsafe { self.table.get().as_ref() }
     }
 
-    /// The table as it is now. None before the first insertion.
+    /// Loads the current table. Returns `None` before the first insertion.
     fn table(&self) -> Option<&Table<K, V>> {
         let table = self.map.root.load(&self.section).as_ref();
         self.table.set(table.map_or(ptr::null(), ptr::from_ref));
         table
     }
 
-    /// The map.
+    /// Returns the map.
     pub fn map(&self) -> &'m HashMap<K, V, S> {
         self.map
     }
@@ -113,33 +113,33 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
         self.table().map_or(0, Growing::len) * MAP_LOAD
     }
 
-    /// Lets go of everything that was removed before, as if the view were closed and opened again.
+    /// Releases everything that was removed before, as if the view were closed and opened again.
     pub fn refresh(&mut self) {
         self.table.set(ptr::null());
         self.section.refresh();
         self.table();
     }
 
-    /// Every entry, in no order.
+    /// Iterates over all entries, in no order.
     ///
-    /// Consistency: not a snapshot. An entry that is present throughout is yielded exactly once;
-    /// concurrent insertions and removals may be seen or not, and a key that is removed and
-    /// inserted again may be yielded twice. Cost: the table, and a buffer for one bucket.
+    /// Consistency: not a snapshot. An entry that is present throughout is yielded exactly once.
+    /// Concurrent insertions and removals may be seen or not. A key that is removed and inserted
+    /// again may be yielded twice. Cost: a pass over the table, and a buffer for one bucket.
     pub fn iter(&self) -> HashMapIter<'_, K, V> {
         HashMapIter::new(&self.map.root, &self.section)
     }
 
-    /// The keys, as [`iter`](Self::iter) finds them.
+    /// Iterates over the keys, as [`iter`](Self::iter) does.
     pub fn keys(&self) -> HashMapKeys<'_, K, V> {
         HashMapKeys(self.iter())
     }
 
-    /// The values, as [`iter`](Self::iter) finds them.
+    /// Iterates over the values, as [`iter`](Self::iter) does.
     pub fn values(&self) -> HashMapValues<'_, K, V> {
         HashMapValues(self.iter())
     }
 
-    /// The key's entry.
+    /// Finds the key's entry.
     #[inline(always)]
     fn find(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Found<'_, K, V>> {
         match self.find_now(hash, &is_key) {
@@ -148,14 +148,15 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
         }
     }
 
-    /// The usual way alone: `None` if `find_slow` is to be called.
+    /// Finds the key's entry on the fast path. Returns `None` if the caller has to call
+    /// `find_slow`.
     #[inline(always)]
     fn find_now(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Option<Found<'_, K, V>>> {
         self.table_now()?.bucket(hash).find_now(hash, is_key, &self.section)
     }
 
-    /// The same in all cases: in an empty map, in a long chain, while the map grows, and where the
-    /// section has to raise its era.
+    /// Finds the key's entry in every case: in an empty map, in a long chain, while the map grows,
+    /// and if the section has to raise its era.
     #[cold]
     #[inline(never)]
     fn find_slow(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Found<'_, K, V>> {
@@ -174,7 +175,7 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
         }
     }
 
-    /// Looks in the table before (hash_map.H3).
+    /// Looks in the old table (hash_map.H3).
     #[cold]
     fn find_old(
         &self,
@@ -207,19 +208,19 @@ where
         self.find(self.hash(key), |own| own.borrow() == key).map(|found| found.entry)
     }
 
-    /// The entry of a key that the caller is about to change, found without a lock.
+    /// Finds, without a lock, the entry of a key that the caller is about to change.
     ///
     /// # Panics
-    /// If an `Eq` of the map calls it.
+    /// If an `Eq` of the map calls this.
     #[inline(always)]
     fn find_to_change(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Found<'_, K, V>> {
         comparing(self.map, || self.find(hash, is_key))
     }
 
-    /// The bucket of this hash, locked, in the root table; does its part if the map is growing.
+    /// Locks the bucket of this hash in the root table. If the map is growing, moves groups first.
     ///
     /// # Panics
-    /// If an `Eq` of the map calls it.
+    /// If an `Eq` of the map calls this.
     #[inline(always)]
     fn lock(&self, hash: u64) -> (&Table<K, V>, Locked<'_, K, V>) {
         forbid_in_eq(self.map);
@@ -228,39 +229,35 @@ where
                 if let Some(locked) = table.bucket(hash).lock() {
                     debug_assert!(
                         locked.is_filled(),
-                        "hash_map.H3: an update comes before the entries"
+                        "hash_map.H3: an update locks a pending bucket"
                     );
                     return (table, locked);
                 }
             }
         }
-        self.lock_anyway(hash)
+        self.lock_slow(hash)
     }
 
-    /// The same, while the map grows, and before it has a table.
+    /// Same as `lock`, while the map grows and before it has a table.
     #[cold]
     #[inline(never)]
-    fn lock_anyway(&self, hash: u64) -> (&Table<K, V>, Locked<'_, K, V>) {
+    fn lock_slow(&self, hash: u64) -> (&Table<K, V>, Locked<'_, K, V>) {
         let section = &self.section;
         loop {
             let root = self.map.root.to_update(hash, section, |table, old, index| {
                 table.move_group(old, index, section)
             });
             let table = root.as_ref().expect("a map has a table");
-            // (Not a root that was put in its place since then: the key's group has not moved
-            // there.)
+            // Not a newer root: the key's group has not moved there.
             self.table.set(table);
             if let Some(locked) = table.bucket(hash).lock() {
-                debug_assert!(
-                    locked.is_filled(),
-                    "hash_map.H3: an update comes before the entries"
-                );
+                debug_assert!(locked.is_filled(), "hash_map.H3: an update locks a pending bucket");
                 return (table, locked);
             }
         }
     }
 
-    /// Looks for a key, or for a place for it, under the lock.
+    /// Looks under the lock for a key, or for a free slot for it.
     fn search<'s>(
         &'s self,
         locked: &Locked<'s, K, V>,
@@ -270,8 +267,7 @@ where
         comparing(self.map, || locked.search(hash, is_key, &self.section))
     }
 
-    /// Puts a table of twice the size in place of this one, if there are so many entries
-    /// (growth.G2).
+    /// Doubles the table if it is still the root and has reached its load (growth.G2).
     #[cold]
     fn grow_if_full(&self, table: &Table<K, V>) {
         let root = self.map.root.load(&self.section);
@@ -294,19 +290,19 @@ where
             .reserve(buckets, section, |table, old, index| table.move_group(old, index, section));
     }
 
-    /// Puts a table of half the size in place of this one if there are so few entries (growth.G2):
-    /// a look after some of the removals that leave a bucket empty.
+    /// Checks, after some of the removals that leave a bucket empty, whether the table should
+    /// shrink (growth.G2).
     #[inline(always)]
     fn shrink_if_sparse(&self, table: &Table<K, V>, hash: u64) {
-        // Not those bits that all entries of a bucket have in common.
+        // The bits must not be those that all entries of a bucket have in common.
         if hash >> 48 & (MAP_REMOVALS_PER_LOOK - 1) == 0 && table.len() > MAP_SHRINKS_TO {
-            self.shrink_if_so_few(table);
+            self.shrink_if_sparse_slow(table);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn shrink_if_so_few(&self, table: &Table<K, V>) {
+    fn shrink_if_sparse_slow(&self, table: &Table<K, V>) {
         let (map, len, capacity) = (self.map, self.len(), table.len() * MAP_LOAD);
         if len >= map.root.floor() / 2 {
             map.root.set_floor(0);
@@ -318,7 +314,7 @@ where
         }
     }
 
-    /// Halves the table, if that has room for the entries. Returns false if it has not.
+    /// Halves the table if the entries fit. Returns false if they do not.
     pub(super) fn halve(&self) -> bool {
         forbid_in_eq(self.map);
         let (needed, section) = (buckets_for(self.len(), MAP_LOAD), &self.section);
@@ -328,15 +324,16 @@ where
             .halve(needed, section, |table, old, index| table.move_group(old, index, section))
     }
 
-    /// The last step of an update: nothing of the map's is held any more (hash_map.H6).
+    /// Retires an entry. This is the last step of an update: no lock of the map is held
+    /// (hash_map.H6).
     #[inline(always)]
     fn retire<'s>(&'s self, old: Shared<'s, Entry<K, V>>) {
         let weight = const { Weight::of::<Entry<K, V>>() };
         if let Some(heap_bytes) = self.map.weigher {
             return self.retire_weighed(old, weight, heap_bytes);
         }
-        // SAFETY: unlinked under the bucket's lock by the caller, so once; without links
-        // (hash_map.H5).
+        // SAFETY: the caller has unlinked the entry under the bucket's lock, so it is retired once;
+        // an entry has no links (hash_map.H5).
         unsafe { self.section.retire_weighed(old, weight) };
     }
 
@@ -354,10 +351,10 @@ where
         }
     }
 
-    /// Puts the entry in. In place of one with its key only if it may `replace` it.
+    /// Inserts the entry. If the key is present, replaces its entry only if `replace` is true.
     ///
     /// # Errors
-    /// The one that is there, and the one that was not put in.
+    /// The entry that is in the map, and the entry that was not inserted.
     fn put<'s>(
         &'s self,
         entry: Owned<Entry<K, V>>,
@@ -370,7 +367,7 @@ where
             let place = self.search(&locked, hash, |key| *key == entry.key);
             let found = if let SlotForKey::Taken(_, found) = &place { Some(*found) } else { None };
             if let (Some(there), false) = (found.and_then(Shared::as_ref), replace) {
-                drop(locked); // before `entry`
+                drop(locked); // so that `entry` is dropped without the lock
                 return Err((there, entry));
             }
             if matches!(place, SlotForKey::Full(_)) && std::mem::take(&mut may_grow) {
@@ -406,11 +403,11 @@ where
         Owned::new_in(Entry { hash, key, value }, &self.section)
     }
 
-    /// Takes this entry out of the map, if it is still in it, or puts another one in its place
-    /// (hash_map.H7); the other one.
+    /// Removes the entry `found` from the map, or replaces it by `next`, if it is still in the map
+    /// (hash_map.H7). Returns the new entry.
     ///
     /// # Errors
-    /// The other one, if the entry is not in the map any more.
+    /// `next`, if the entry `found` is not in the map any more.
     #[inline(always)]
     fn replace<'s>(
         &'s self,
@@ -420,7 +417,7 @@ where
         let (found, section) = (found.into(), &self.section);
         let (table, locked) = self.lock(found.entry.hash);
         let Some((slot, old)) = locked.slot_of(&found, section) else {
-            drop(locked); // before `next`
+            drop(locked); // so that `next` is dropped without the lock
             return Err(next);
         };
         let linked = match next {

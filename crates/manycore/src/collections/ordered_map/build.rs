@@ -1,4 +1,4 @@
-//! A tree made of entries that are there already.
+//! Construction of a tree from existing entries.
 
 use super::OrderedMap;
 use super::node::Node;
@@ -6,11 +6,11 @@ use super::order::SLOTS;
 use super::value::{Fresh, Word};
 use crate::sync::Ordering;
 
-/// Entries of a node that is made here: it has room for one more.
+/// Entries of a node that is made here. It has room for one more.
 const FILL: usize = SLOTS - 1;
 
 impl<K: Ord + Clone, V> OrderedMap<K, V> {
-    /// A map of these entries. Of equal keys the last one counts.
+    /// Makes a map of these entries. Of equal keys, the last one's entry is kept.
     pub(super) fn of(mut entries: Vec<(K, V)>) -> Self {
         let map = Self::new();
         entries.sort_by(|one, other| one.0.cmp(&other.0)); // stable
@@ -21,7 +21,7 @@ impl<K: Ord + Clone, V> OrderedMap<K, V> {
             }
             is_same
         });
-        // The first key of each node, level by level: all user code runs before anything is linked.
+        // The first key of each node, level by level. All user code runs before anything is linked.
         let mut firsts: Vec<Vec<K>> = Vec::new();
         let mut count = entries.len().div_ceil(FILL);
         while count > 1 {
@@ -50,7 +50,7 @@ impl<K: Ord + Clone, V> OrderedMap<K, V> {
     }
 }
 
-/// The nodes of a level, which have these entries.
+/// Makes the nodes of a level from their entries.
 fn level_of<K, V>(level: u32, entries: Vec<(K, Word)>) -> Vec<*mut Node<K, V>> {
     let mut entries = entries.into_iter().peekable();
     let mut nodes = Vec::with_capacity(entries.len().div_ceil(FILL));

@@ -1,11 +1,11 @@
-//! The map's own methods: each but `enter` opens a section for one call, and lends nothing that
-//! outlives it.
+//! The map's own methods. Each method except `enter` opens a section for one call, and returns
+//! nothing that borrows from the map.
 
 use super::{OrderedMap, OrderedMapView};
 use std::borrow::Borrow;
 
 impl<K, V> OrderedMap<K, V> {
-    /// Opens a section and shows the map in it.
+    /// Opens a section and returns a view of the map in it.
     #[doc(alias = "guard")]
     #[doc(alias = "pin")]
     #[inline]
@@ -13,8 +13,8 @@ impl<K, V> OrderedMap<K, V> {
         OrderedMapView::new(self, self.domain.enter())
     }
 
-    /// What `f` makes of a view, which ends before it is returned: a destructor that panics there
-    /// would leak an answer that is on its way.
+    /// Calls `f` with a view, and closes the view before the answer is returned. A destructor that
+    /// panics at the end of the view would otherwise leak the answer.
     #[inline(always)]
     fn in_view<T>(&self, f: impl FnOnce(&OrderedMapView<'_, K, V>) -> T) -> T {
         let view = self.enter();
@@ -29,10 +29,10 @@ where
     K: Ord + Clone + Send + Sync,
     V: Clone + Send + Sync,
 {
-    /// Shows the key's value to `look`, if the key is there; what `look` returns.
+    /// Calls `look` with the key's value, if the key is present, and returns its result.
     ///
-    /// `look` runs in an open section: it may use the map, but should not block or compute for
-    /// long, because what other threads remove in between waits for it.
+    /// `look` runs in an open section. It may use the map, but should not block or compute for
+    /// long, because everything that other threads remove meanwhile waits for it.
     ///
     /// ```
     /// let map = manycore::collections::OrderedMap::from([(1, String::from("one"))]);
@@ -49,8 +49,8 @@ where
         self.in_view(|view| view.get(key).map(look))
     }
 
-    /// A clone of the key's value. Small values are copied; put large ones into an `Arc`, or
-    /// [`read`](Self::read) them in place.
+    /// Returns a clone of the key's value. This copies small values. Put large values into an
+    /// `Arc`, or [`read`](Self::read) them in place.
     #[doc(alias = "get")]
     #[inline]
     #[must_use]
@@ -62,7 +62,7 @@ where
         self.read(key, V::clone)
     }
 
-    /// Whether the key is there.
+    /// Returns true if the key is present.
     #[inline]
     #[must_use]
     pub fn contains_key<Q>(&self, key: &Q) -> bool
@@ -73,26 +73,27 @@ where
         self.enter().contains_key(key)
     }
 
-    /// Puts a value in, in place of the key's if there is one. Returns whether the key is new.
+    /// Inserts the value, or replaces the key and its value. Returns true if the key is new.
     #[doc(alias = "upsert")]
     pub fn insert(&self, key: K, value: V) -> bool {
         self.enter().insert(key, value).is_none()
     }
 
-    /// Puts an entry in if its key is absent.
+    /// Inserts an entry if its key is not present.
     ///
     /// # Errors
-    /// The key and the value, if the key is there.
+    /// The key and the value, if the key is present.
     pub fn try_insert(&self, key: K, value: V) -> Result<(), (K, V)> {
         self.enter().try_insert(key, value).map(|_| ())
     }
 
-    /// A clone of the key's value; if it is absent, of that which `make` returns, which is put in.
+    /// Returns a clone of the key's value, and inserts the result of `make` first if the key is not
+    /// present.
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> V {
         self.in_view(|view| view.get_or_insert_with(key, make).clone())
     }
 
-    /// Takes the key out. Returns whether it was there.
+    /// Removes the key. Returns true if it was present.
     pub fn remove<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -101,7 +102,7 @@ where
         self.enter().remove(key).is_some()
     }
 
-    /// Takes the key out; a clone of its value.
+    /// Removes the key. Returns a clone of its value.
     pub fn remove_cloned<Q>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -110,7 +111,7 @@ where
         self.in_view(|view| view.remove(key).cloned())
     }
 
-    /// As [`OrderedMapView::remove_if`]; whether the key was taken out.
+    /// As [`OrderedMapView::remove_if`], but returns true if the key was removed.
     pub fn remove_if<Q>(&self, key: &Q, condition: impl FnMut(&K, &V) -> bool) -> bool
     where
         K: Borrow<Q>,
@@ -119,7 +120,7 @@ where
         self.enter().remove_if(key, condition).is_some()
     }
 
-    /// As [`OrderedMapView::update`]; whether the key is there.
+    /// As [`OrderedMapView::update`], but returns true if the key is present.
     #[doc(alias = "get_mut")]
     #[doc(alias = "alter")]
     pub fn update<Q>(&self, key: &Q, f: impl FnMut(&V) -> V) -> bool
@@ -130,27 +131,27 @@ where
         self.enter().update(key, f).is_some()
     }
 
-    /// As [`OrderedMapView::compute`]; whether the key is there afterwards.
+    /// As [`OrderedMapView::compute`], but returns true if the key is present afterwards.
     #[doc(alias = "entry")]
     pub fn compute(&self, key: K, f: impl FnMut(Option<&V>) -> Option<V>) -> bool {
         self.enter().compute(key, f).is_some()
     }
 
-    /// A clone of the entry with the least key.
+    /// Returns a clone of the entry with the least key.
     #[doc(alias = "first_key_value")]
     #[must_use]
     pub fn first_cloned(&self) -> Option<(K, V)> {
         self.in_view(|view| view.first().map(cloned))
     }
 
-    /// A clone of the entry with the greatest key.
+    /// Returns a clone of the entry with the greatest key.
     #[doc(alias = "last_key_value")]
     #[must_use]
     pub fn last_cloned(&self) -> Option<(K, V)> {
         self.in_view(|view| view.last().map(cloned))
     }
 
-    /// Takes the entry with the least key out; a clone of it. Of several threads each gets another
+    /// Removes the entry with the least key and returns a clone of it. No two threads get the same
     /// entry.
     ///
     /// ```
@@ -163,13 +164,13 @@ where
         self.in_view(|view| view.pop_first().map(cloned))
     }
 
-    /// Takes the entry with the greatest key out; a clone of it.
+    /// Removes the entry with the greatest key and returns a clone of it.
     #[doc(alias = "pop_last")]
     pub fn pop_last_cloned(&self) -> Option<(K, V)> {
         self.in_view(|view| view.pop_last().map(cloned))
     }
 
-    /// Shows each entry to `f`, in order.
+    /// Calls `f` with each entry, in order.
     pub fn for_each(&self, mut f: impl FnMut(&K, &V)) {
         self.enter().iter().for_each(|(key, value)| f(key, value));
     }
@@ -179,7 +180,7 @@ where
         self.enter().retain(keep);
     }
 
-    /// Takes out each entry that is there.
+    /// Removes each entry that [`OrderedMapView::iter`] yields.
     pub fn clear(&self) {
         self.enter().clear();
     }

@@ -1,7 +1,5 @@
-//! A map taken apart: its entries by value.
-//!
-//! Owns: what is done with a map of which the caller has the only reference. No view is open then,
-//! so what is linked belongs to the map alone.
+//! Conversion of a map into its entries by value. The caller has the only reference to the map, so
+//! no view is open, and all linked nodes belong to the map alone.
 
 use super::OrderedMap;
 use super::node::Node;
@@ -16,7 +14,7 @@ use std::vec;
 /// The entries of a leaf.
 type Entries<K> = vec::IntoIter<(K, Word)>;
 
-/// The parts of a tree: its entries, and what is to be dropped beside them.
+/// The parts of a tree: its entries, and the nodes and keys that are to be dropped with them.
 struct Parts<K, V> {
     front: Entries<K>,
     leaves: VecDeque<Box<Node<K, V>>>,
@@ -32,7 +30,7 @@ impl<K, V> Parts<K, V> {
         let root = map.root.swap(ptr::null_mut(), Ordering::Relaxed);
         let mut level = Vec::new();
         if !root.is_null() {
-            // SAFETY: made by `Box::into_raw`; no view is open, and it is not retired.
+            // SAFETY: it comes from `Box::into_raw`. No view is open, and it is not retired.
             level.push(unsafe { Box::from_raw(root) });
         }
         while level.first().is_some_and(|node| !node.is_leaf()) {
@@ -40,8 +38,8 @@ impl<K, V> Parts<K, V> {
             for node in &mut level {
                 for (key, child) in node.take_all() {
                     separators.push(key);
-                    // SAFETY: ordered_map.T2, ordered_map.T3 - a node made by `Box::into_raw`,
-                    // which is linked here alone, and not retired.
+                    // SAFETY: ordered_map.T2, ordered_map.T3 - a node from `Box::into_raw`, which
+                    // is linked only here and is not retired.
                     below.push(unsafe { Box::from_raw(child.assume_init().cast()) });
                 }
             }
@@ -94,9 +92,10 @@ impl<K, V> Drop for Parts<K, V> {
     }
 }
 
-/// The entries of a map, by value: see [`OrderedMap::into_iter`](IntoIterator::into_iter).
+/// Iterator over the entries of a map, by value: see
+/// [`OrderedMap::into_iter`](IntoIterator::into_iter).
 ///
-/// In order, from both ends. Those that were not taken are dropped with it.
+/// The iterator is ordered and double-ended. Dropping it drops the rest of the entries.
 ///
 /// ```
 /// let map = manycore::collections::OrderedMap::from([(2, "two"), (1, "one"), (3, "three")]);
@@ -107,7 +106,8 @@ impl<K, V> Drop for Parts<K, V> {
 pub struct OrderedMapIntoIter<K, V> {
     parts: Parts<K, V>,
     left: usize,
-    /// Last: what was removed from it and still waits is dropped with its domain.
+    /// Last field: dropping it drops the values that were removed earlier and still wait in its
+    /// domain.
     _map: OrderedMap<K, V>,
 }
 
@@ -120,7 +120,7 @@ impl<K, V> OrderedMapIntoIter<K, V> {
     fn entry(&mut self, (key, word): (K, Word)) -> (K, V) {
         self.left -= 1;
         // SAFETY: ordered_map.T2 - the word of a leaf's slot has a value. It was taken out of its
-        // leaf, of which no other thread has a view, and is not retired.
+        // leaf, of which no thread has a view, and it is not retired.
         (key, unsafe { Fresh::from_word(word) }.into_inner())
     }
 }

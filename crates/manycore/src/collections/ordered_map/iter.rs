@@ -1,8 +1,8 @@
-//! Walks over the entries, in order, from both ends.
+//! Iterators over the entries, in order, from both ends.
 //!
-//! A walk keeps the order of each node on its way from the root as it has met it. A node that
-//! another has replaced since stays as it was, so the walk goes on in it; it compares no keys but
-//! at the ends of a range.
+//! An iterator keeps, for each node on its path from the root, the order that the node had. A node
+//! that was replaced since then does not change any more, so the iterator continues in it. It
+//! compares keys only at the ends of a range.
 
 use super::OrderedMap;
 use super::tree::Position;
@@ -12,13 +12,13 @@ use std::fmt;
 use std::iter::FusedIterator;
 use std::ops::Bound;
 
-/// A position between two entries, or at an end. It has, for each node from the root to a leaf, its
-/// order and a position in it: that of a child, or of the entry behind the cursor. Empty if there
-/// is nothing on the side to which it goes.
+/// A cursor between two entries, or at an end of the map. For each node from the root to a leaf, it
+/// has the node's order and a position in it: the position of a child or, in the leaf, of the entry
+/// after the cursor. It is empty if no entry is left on the side to which it moves.
 struct Cursor<'v, K, V>(Vec<Position<'v, K, V>>);
 
 impl<'v, K, V> Cursor<'v, K, V> {
-    /// In front of the first entry of which `compare` says that it is not less.
+    /// Makes a cursor before the first entry that `compare` does not find to be less.
     fn seek(
         map: &'v OrderedMap<K, V>,
         section: &'v Section<'_>,
@@ -29,7 +29,7 @@ impl<'v, K, V> Cursor<'v, K, V> {
         cursor
     }
 
-    /// Fetches the leaf behind the one in which the cursor is: a walk would else wait for each.
+    /// Prefetches the leaf after the cursor's. Otherwise an iterator would wait for each leaf.
     #[inline]
     fn prefetch_next(&self) {
         if let [.., parent, _] = &self.0[..] {
@@ -40,7 +40,7 @@ impl<'v, K, V> Cursor<'v, K, V> {
         }
     }
 
-    /// Goes down to the first leaf below the last place, or the last one.
+    /// Descends from the last position to the first leaf below it, or to the last leaf.
     fn descend(&mut self, is_first: bool) {
         while let Some(place) = self.0.last().filter(|place| !place.node.is_leaf()) {
             let node = place.child();
@@ -54,7 +54,7 @@ impl<'v, K, V> Cursor<'v, K, V> {
         }
     }
 
-    /// Goes on to the next leaf, or to the one before. There may be none.
+    /// Moves to the next leaf or to the previous one. The cursor becomes empty if there is none.
     fn turn(&mut self, is_forward: bool) {
         self.0.pop();
         while let Some(place) = self.0.last_mut() {
@@ -71,7 +71,7 @@ impl<'v, K, V> Cursor<'v, K, V> {
         }
     }
 
-    /// The place of the entry behind the cursor.
+    /// Returns the position of the entry after the cursor.
     #[inline(always)]
     fn next_place(&mut self) -> Option<&mut Position<'v, K, V>> {
         while self.0.last()?.at >= self.0.last()?.order.len() {
@@ -80,7 +80,7 @@ impl<'v, K, V> Cursor<'v, K, V> {
         self.0.last_mut()
     }
 
-    /// The place behind the entry that is before the cursor.
+    /// Returns the position after the entry that is before the cursor.
     #[inline(always)]
     fn place_before(&mut self) -> Option<&mut Position<'v, K, V>> {
         while self.0.last()?.at == 0 {
@@ -90,13 +90,13 @@ impl<'v, K, V> Cursor<'v, K, V> {
     }
 }
 
-/// Where a walk ends, as far as that is known.
+/// The end of an iterator, as far as it is known.
 enum End<'v, K> {
-    /// There is no end but that of the map.
+    /// The end of the map.
     Open,
-    /// With this key.
+    /// This key, included.
     With(&'v K),
-    /// Before this key, which the other end of the walk has yielded.
+    /// This key, excluded: the other end of the iterator has yielded it.
     Before(&'v K),
 }
 
@@ -108,8 +108,8 @@ impl<K> Clone for End<'_, K> {
 impl<K> Copy for End<'_, K> {}
 
 impl<K> End<'_, K> {
-    /// Whether a key is on this side of the end. `compare` compares the end with it, so that what
-    /// is on this side is less.
+    /// Returns true if a key is inside the end. `compare` compares the key with the end, so that
+    /// `Less` means inside.
     #[inline(always)]
     fn allows(&self, compare: impl FnOnce(&K) -> cmp::Ordering) -> bool {
         match self {
@@ -120,7 +120,7 @@ impl<K> End<'_, K> {
     }
 }
 
-/// The entries of a map in order, or those of a range: see
+/// Iterator over the entries of a map or of a range, in order: see
 /// [`OrderedMapView::iter`](super::OrderedMapView::iter) and
 /// [`range`](super::OrderedMapView::range).
 ///
@@ -135,7 +135,7 @@ pub struct OrderedMapIter<'v, K, V> {
     section: &'v Section<'v>,
     front: Option<Cursor<'v, K, V>>,
     back: Option<Cursor<'v, K, V>>,
-    /// Where the front ends, and the back.
+    /// The end of the front, and then the end of the back.
     last: End<'v, K>,
     first: End<'v, K>,
     is_over: bool,
@@ -147,7 +147,7 @@ impl<'v, K: Ord, V> OrderedMapIter<'v, K, V> {
         Self { map, section, front, back, last: End::Open, first: End::Open, is_over: false }
     }
 
-    /// Those within the bounds. `compare` says what a key is to a bound.
+    /// Makes an iterator over the entries within the bounds. `compare` compares a key with a bound.
     pub(super) fn within<B>(
         map: &'v OrderedMap<K, V>,
         section: &'v Section<'v>,
@@ -156,7 +156,7 @@ impl<'v, K: Ord, V> OrderedMapIter<'v, K, V> {
         compare: impl Fn(&K, &B) -> cmp::Ordering,
     ) -> Self {
         let mut iter = Self::new(map, section);
-        // Of equal keys the first is behind the cursor if it is in the range, as from is.
+        // If an equal key is in the range, the cursor is on its outer side.
         let seek = |bound: &B, is_before: bool| {
             let equal = if is_before { cmp::Ordering::Greater } else { cmp::Ordering::Less };
             Cursor::seek(map, section, &|own| compare(own, bound).then(equal))
@@ -171,7 +171,8 @@ impl<'v, K: Ord, V> OrderedMapIter<'v, K, V> {
             Bound::Included(bound) => iter.back = Some(seek(bound, false)),
             Bound::Excluded(bound) => iter.back = Some(seek(bound, true)),
         }
-        // Each end of the range is an entry that is there now: what comes beyond it is not seen.
+        // Each end of the range is fixed at an entry that is present now. Entries that are inserted
+        // beyond it are not seen.
         if let Some(back) = &mut iter.back {
             match back.place_before() {
                 Some(place) => iter.last = End::With(Position { at: place.at - 1, ..*place }.key()),
@@ -280,11 +281,11 @@ half!(
     OrderedMapKeys,
     K,
     0,
-    "The keys in order: see [`OrderedMapView::keys`](super::OrderedMapView::keys)."
+    "Iterator over the keys in order: see [`OrderedMapView::keys`](super::OrderedMapView::keys)."
 );
 half!(
     OrderedMapValues,
     V,
     1,
-    "The values in order of keys: see [`OrderedMapView::values`](super::OrderedMapView::values)."
+    "Iterator over the values: see [`OrderedMapView::values`](super::OrderedMapView::values)."
 );

@@ -1,6 +1,6 @@
-//! Models of laws ordered_map.T1 to ordered_map.T4, on trees of a few small nodes. What loom can
-//! and can't show is in the header of [`crate::percpu::loom_tests`]. Values are canaries, as in the
-//! models of sections.
+//! Models of ordered_map.T1 to ordered_map.T4, on trees of a few small nodes. The header of
+//! [`crate::percpu::loom_tests`] says what loom can show and what it cannot. Values are canaries,
+//! as in the models of sections.
 
 use super::OrderedMap;
 use crate::percpu::loom_tests::{large_model, model, must_catch, unexplored};
@@ -35,10 +35,10 @@ impl Drop for Canary {
     }
 }
 
-// SAFETY: the cell is what the tests are about.
+// SAFETY: the tests exist to check the accesses to this cell.
 unsafe impl Sync for Canary {}
 
-/// A map from keys to versions of values, and how many were freed.
+/// A map from keys to versions of values, and the number of freed values.
 struct Cage {
     map: OrderedMap<u8, Canary>,
     freed: Arc<AtomicUsize>,
@@ -116,7 +116,7 @@ fn loom_ordered_map_value_is_taken_once() {
         let mine = cage.put(1, 1);
         let theirs = other.join().unwrap();
         match cage.look(1) {
-            // Taken, then put in; or replaced, and that one taken.
+            // Removed, then inserted; or replaced, and then the new value removed.
             Some(1) => assert_eq!((mine, theirs), (None, Some(0))),
             None => assert_eq!((mine, theirs), (Some(0), Some(1))),
             other => panic!("{other:?}"),
@@ -124,7 +124,7 @@ fn loom_ordered_map_value_is_taken_once() {
     });
 }
 
-/// The leaf is full: an insertion makes two of it, below a new root.
+/// The leaf is full. An insertion splits it, below a new root.
 #[test]
 fn loom_ordered_map_split_against_replacement_loses_none() {
     large_model(2, || {
@@ -137,7 +137,7 @@ fn loom_ordered_map_split_against_replacement_loses_none() {
     });
 }
 
-/// The root has two leaves, of which one is full: a reader finds the keys of both all the time.
+/// The root has two leaves, one of which is full. A reader always finds the keys of both.
 #[test]
 fn loom_ordered_map_split_below_a_parent_hides_no_key() {
     large_model(2, || {
@@ -153,7 +153,7 @@ fn loom_ordered_map_split_below_a_parent_hides_no_key() {
     });
 }
 
-/// A removal joins two leaves, and the root goes.
+/// A removal joins two leaves, and the root is replaced by its only child.
 #[test]
 fn loom_ordered_map_join_against_insertion_loses_none() {
     large_model(2, || {

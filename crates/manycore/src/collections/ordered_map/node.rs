@@ -1,4 +1,4 @@
-//! Nodes of the tree: leaves, which have values, and inner nodes, which have links to nodes.
+//! Nodes of the tree: leaves have values, and inner nodes have links to nodes.
 
 use super::order::{Order, SLOTS};
 use super::value::{Word, value_of};
@@ -15,32 +15,32 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 
-/// A node (ordered_map.T1, ordered_map.T2). Its memory is the map's domain's.
+/// A node (ordered_map.T1, ordered_map.T2). The map's domain reclaims it.
 #[repr(C)]
 pub(super) struct Node<K, V> {
     /// An [`Order`].
     order: AtomicU64,
-    /// `HOT` once another node has taken its place.
+    /// The word of a lock. `HOT` once another node has replaced this one.
     lock: AtomicUsize,
-    /// Slots that were ever filled; changed under the lock.
+    /// Number of slots that were ever filled. Changes under the lock.
     used: AtomicU32,
     /// Zero for a leaf.
     level: u32,
     keys: [UnsafeCell<MaybeUninit<K>>; SLOTS],
-    /// A [`Word`] each.
+    /// One [`Word`] each.
     words: [AtomicPtr<()>; SLOTS],
     _values: PhantomData<NonNull<V>>,
 }
 
-/// The lock of a node is held; dropping this releases it.
+/// A node whose lock is held. Dropping this releases the lock.
 pub(super) struct Locked<'s, K, V> {
     node: &'s Node<K, V>,
-    /// What the lock's word becomes.
-    leave: usize,
+    /// The lock's word after the release.
+    unlocked: usize,
 }
 
 impl<K, V> Node<K, V> {
-    /// An empty node.
+    /// Makes an empty node.
     pub(super) fn new(level: u32) -> Box<Self> {
         Box::new(Self {
             order: AtomicU64::new(Order::in_turn(0).bits()),
@@ -58,13 +58,13 @@ impl<K, V> Node<K, V> {
         self.level == 0
     }
 
-    /// Fetches the lines behind the first one that a search looks at.
+    /// Prefetches the lines that a search reads after the first line.
     #[inline(always)]
     pub(super) fn prefetch(&self) {
         self.prefetch_lines(1..3);
     }
 
-    /// Fetches the node, if it is not a large one.
+    /// Prefetches the node, but no more than eight lines.
     #[inline]
     pub(super) fn prefetch_all(&self) {
         self.prefetch_lines(0..size_of::<Self>().div_ceil(64).min(8));
@@ -83,32 +83,34 @@ impl<K, V> Node<K, V> {
 
     #[inline(always)]
     pub(super) fn order(&self) -> Order {
-        // ORDER: Acquire; pairs with Release in `set_order`: the slots before the order that has
-        // them.
+        // ORDER: Acquire; pairs with Release in `set_order`: the slots before the order that
+        // contains them.
         Order::from_bits(self.order.load(Ordering::Acquire))
     }
 
-    /// Slots that were never filled. May be fewer by now, unless the lock is held.
+    /// Returns the number of slots that were never filled. Unless the lock is held, there may be
+    /// fewer by now.
     pub(super) fn unused(&self) -> usize {
-        // ORDER: Relaxed; looked at again under the lock.
+        // ORDER: Relaxed; loaded again under the lock.
         SLOTS - self.used.load(Ordering::Relaxed) as usize
     }
 
-    /// The key in a slot.
+    /// Returns the key in a slot.
     ///
     /// # Safety
-    /// The slot is in an order that this thread has loaded from the node, or has filled itself.
+    /// The slot is in an order that this thread has loaded from the node, or this thread has filled
+    /// it.
     #[inline(always)]
     pub(super) unsafe fn key(&self, slot: usize) -> &K {
-        // SAFETY: ordered_map.T1 - filled before it got into an order (# Safety), and never changed
-        // again while the node is there.
+        // SAFETY: ordered_map.T1 - the slot was filled before it got into an order (# Safety), and
+        // does not change again while the node exists.
         self.keys[slot].with(|key| unsafe { (*key).assume_init_ref() })
     }
 
-    /// The value in a slot of a leaf.
+    /// Returns the value in a slot of a leaf.
     ///
     /// # Safety
-    /// As for [`key`](Self::key); and the value lives so long.
+    /// As for [`key`](Self::key). The value lives for `'s`.
     #[inline(always)]
     pub(super) unsafe fn value<'s>(&self, slot: usize) -> &'s V {
         debug_assert!(self.is_leaf(), "ordered_map.T2: a value in an inner node");
@@ -116,47 +118,48 @@ impl<K, V> Node<K, V> {
         let word = self.words[slot].as_ptr().cast_const().cast();
         #[cfg(any(manycore_loom, manycore_shuttle))]
         let word = &Word::new(self.link(slot));
-        // SAFETY: ordered_map.T1 - as for a key; a leaf has values (ordered_map.T2).
+        // SAFETY: ordered_map.T1 - as for a key. A leaf has values (ordered_map.T2).
         unsafe { value_of(word) }
     }
 
-    /// What is in a slot: with the provenance of what was put there, which a reference to it would
-    /// not have.
+    /// Returns the word of a slot, with the provenance that it was stored with. A reference to the
+    /// value would not have that.
     #[inline]
     pub(super) fn word(&self, slot: usize) -> Word {
         #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-        // SAFETY: ordered_map.T1 - a slot of an order, or of a node that no other thread has: no
-        // thread writes there. A word may be anything.
+        // SAFETY: ordered_map.T1 - a slot of an order, or of a node that no other thread has, so no
+        // thread writes there. A word may have any bits.
         return unsafe { self.words[slot].as_ptr().cast::<Word>().read() };
         #[cfg(any(manycore_loom, manycore_shuttle))]
         return Word::new(self.link(slot));
     }
 
-    /// The link in a slot of an inner node.
+    /// Returns the link in a slot of an inner node.
     #[inline(always)]
     pub(super) fn link(&self, slot: usize) -> *mut () {
-        // ORDER: Acquire; pairs with Release in `set_link` and `set_order`: what it leads to.
+        // ORDER: Acquire; pairs with Release in `set_link` and `set_order`: the node that it leads
+        // to.
         self.words[slot].load(Ordering::Acquire)
     }
 
-    /// Puts a word into a slot.
+    /// Writes a word into a slot.
     ///
     /// # Safety
-    /// The slot is in no order, and no other thread puts one there.
+    /// The slot is in no order, and no other thread writes to it.
     unsafe fn put_word(&self, slot: usize, word: Word) {
         #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-        // SAFETY: no thread looks into the slot (# Safety).
+        // SAFETY: no other thread accesses the slot (# Safety).
         unsafe {
             self.words[slot].as_ptr().cast::<Word>().write(word);
         }
         #[cfg(any(manycore_loom, manycore_shuttle))]
         // ORDER: Relaxed; published by `set_order`, or with the node.
-        // SAFETY: values are not inline here, so it is an address.
+        // SAFETY: values are not inline here, so the word is an address.
         self.words[slot].store(unsafe { word.assume_init() }, Ordering::Relaxed);
     }
 
-    /// The first position at or after `from` whose key is not less than what is looked for, and
-    /// whether it is equal. `compare` says what a key is to that. Runs user code.
+    /// Returns the first position from `from` on whose key is not less than the sought key, and
+    /// whether it is equal. `compare` compares its argument with the sought key. Runs user code.
     #[inline(always)]
     pub(super) fn search(
         &self,
@@ -167,7 +170,7 @@ impl<K, V> Node<K, V> {
         let (mut low, mut high) = (from, order.len());
         while low < high {
             let middle = (low + high) / 2;
-            // SAFETY: the position is below the order's length.
+            // SAFETY: the position is less than the order's length.
             match compare(unsafe { self.key(order.slot(middle)) }) {
                 cmp::Ordering::Less => low = middle + 1,
                 cmp::Ordering::Greater => high = middle,
@@ -177,7 +180,7 @@ impl<K, V> Node<K, V> {
         (low, false)
     }
 
-    /// The position of the child in whose range it is what `compare` looks for. Of an inner node.
+    /// Returns the position of the child of this inner node that covers the sought key.
     #[inline(always)]
     pub(super) fn search_child(
         &self,
@@ -189,13 +192,13 @@ impl<K, V> Node<K, V> {
         if is_equal { at } else { at - 1 }
     }
 
-    /// Takes the lock; `None` if another node has taken this one's place.
+    /// Takes the lock. Returns `None` if another node has replaced this one.
     pub(super) fn lock(&self) -> Option<Locked<'_, K, V>> {
         match lock::lock(&self.lock, thread_token(), Of::new("OrderedMap", self), None) {
-            Ok(_waited) => Some(Locked { node: self, leave: 0 }),
+            Ok(_waited) => Some(Locked { node: self, unlocked: 0 }),
             Err(Refused::Hot) => {
-                // ORDER: Acquire, behind the load that found the word hot; pairs with Release in
-                // `lock::unlock`: a thread that is refused here finds what took its place.
+                // ORDER: Acquire, after the load that found the word hot; pairs with Release in
+                // `lock::unlock`: a thread that is refused here finds the node's replacement.
                 fence(Ordering::Acquire);
                 None
             }
@@ -203,7 +206,7 @@ impl<K, V> Node<K, V> {
         }
     }
 
-    /// Adds an entry to a node that no other thread has, behind the others.
+    /// Appends an entry to a node that no other thread has.
     pub(super) fn push(&mut self, key: K, word: Word) {
         let slot = SLOTS - self.unused();
         // SAFETY: `&mut self`, and no order has the slot.
@@ -216,19 +219,19 @@ impl<K, V> Node<K, V> {
         self.order.store(Order::in_turn(slot + 1).bits(), Ordering::Relaxed);
     }
 
-    /// Sets the link of a slot of a node that no other thread has.
+    /// Sets the link in a slot of a node that no other thread has.
     pub(super) fn put_link(&mut self, slot: usize, link: *mut ()) {
         // ORDER: Relaxed; `&mut self`: published with the node.
         self.words[slot].store(link, Ordering::Relaxed);
     }
 
-    /// Takes the entries out of a node that no other thread has. Keys that were removed stay, and
-    /// are dropped with it.
+    /// Takes the entries out of a node that no other thread has. Keys that were removed from the
+    /// map stay, and are dropped with the node.
     pub(super) fn take_all(&mut self) -> Vec<(K, Word)> {
         let order = self.order();
         let take = |slot: usize| {
-            // SAFETY: ordered_map.T1 - every slot below `used` has a key; each is taken once, and
-            // `used` is set anew below.
+            // SAFETY: ordered_map.T1 - every slot below `used` has a key. Each key is taken once,
+            // and `used` is set anew below.
             self.keys[slot].with(|key| unsafe { (*key).assume_init_read() })
         };
         let taken = order.slots(0..order.len()).map(|slot| (take(slot), self.word(slot)));
@@ -250,19 +253,19 @@ impl<K, V> Drop for Node<K, V> {
         }
         let used = SLOTS - self.unused();
         drop_each((0..used).map(|slot| {
-            // SAFETY: ordered_map.T1 - every slot below `used` has a key; `&mut self`, and each is
-            // taken once.
+            // SAFETY: ordered_map.T1 - every slot below `used` has a key. `&mut self`, and each key
+            // is taken once.
             self.keys[slot].with(|key| unsafe { (*key).assume_init_read() })
         }));
     }
 }
 
-/// Drops a node that was retired, with its keys.
+/// Drops a retired node, with its keys.
 ///
 /// # Safety
-/// It was made by `Box::into_raw`, and no other thread has it.
+/// It comes from `Box::into_raw`, and no other thread has it.
 pub(super) unsafe fn free<K, V>(node: NonNull<()>) {
-    // SAFETY: the caller's promise (# Safety).
+    // SAFETY: the caller promises such a node (# Safety).
     drop(unsafe { Box::from_raw(node.cast::<Node<K, V>>().as_ptr()) });
 }
 
@@ -271,11 +274,11 @@ impl<'s, K, V> Locked<'s, K, V> {
         self.node
     }
 
-    /// Fills the next slot, which is in no order yet; the slot.
+    /// Fills the next slot, which is in no order yet. Returns the slot.
     pub(super) fn fill(&self, key: K, word: Word) -> usize {
         let slot = SLOTS - self.node.unused();
-        // SAFETY: ordered_map.T1 - no order has had the slot, so no thread looks into it, and the
-        // lock is held.
+        // SAFETY: ordered_map.T1 - the slot was in no order, so no other thread accesses it, and
+        // the lock is held.
         unsafe {
             self.node.keys[slot].with_mut(|place| (*place).write(key));
             self.node.put_word(slot, word);
@@ -285,7 +288,7 @@ impl<'s, K, V> Locked<'s, K, V> {
         slot
     }
 
-    /// Replaces the order: the moment of an insertion or removal.
+    /// Replaces the order. This store is the linearization point of an insertion or removal.
     pub(super) fn set_order(&self, order: Order) {
         // ORDER: Release; pairs with Acquire in `order`.
         self.node.order.store(order.bits(), Ordering::Release);
@@ -297,9 +300,9 @@ impl<'s, K, V> Locked<'s, K, V> {
         self.node.words[slot].store(link, Ordering::Release);
     }
 
-    /// Another node has taken this one's place: no writer gets in any more.
-    pub(super) fn leave(mut self) {
-        self.leave = lock::HOT;
+    /// Marks the node as replaced by another. No writer can lock it from then on.
+    pub(super) fn mark_replaced(mut self) {
+        self.unlocked = lock::HOT;
     }
 }
 
@@ -307,6 +310,6 @@ impl<K, V> Drop for Locked<'_, K, V> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: this holds the lock and borrows the node.
-        unsafe { lock::unlock(&raw const self.node.lock, self.leave) };
+        unsafe { lock::unlock(&raw const self.node.lock, self.unlocked) };
     }
 }

@@ -1,29 +1,30 @@
-//! Which slots of a node are in use, in the order of their keys: one word, replaced as a whole.
+//! The order of a node: a word that lists the slots in use, in the order of their keys. It is
+//! replaced as a whole.
 
 use crate::config::SMALL;
 use std::ops::Range;
 
-/// Slots of a node: as many as a word has room to order.
+/// Slots of a node: as many as a word can order.
 pub(super) const SLOTS: usize = if SMALL { 5 } else { 15 };
 
-/// Four bits for each position, the least first: the slot that is there. Above them the number of
-/// positions.
+/// Four bits for each position, which contain the number of the slot there. The first position is
+/// in the lowest bits. The number of positions is above them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Order(u64);
 
 const COUNT: u32 = 60;
 const ALL_SLOTS: u64 = (1 << COUNT) - 1;
-/// Slot 0 at position 0, and so on.
+/// Slot 0 at position 0, slot 1 at position 1, and so on.
 const IN_TURN: u64 = 0x0edc_ba98_7654_3210;
 
-/// The bits of so many positions.
+/// Returns the bits of the positions below `at`.
 #[inline(always)]
 fn below(at: usize) -> u64 {
     (1 << (4 * at)) - 1
 }
 
 impl Order {
-    /// The first slots, in their own order.
+    /// Returns the order of the first `slots` slots, by their numbers.
     pub(super) fn in_turn(slots: usize) -> Self {
         debug_assert!(slots <= SLOTS, "ordered_map.T1: an order of {slots} slots");
         Self(IN_TURN & below(slots) | (slots as u64) << COUNT)
@@ -37,29 +38,29 @@ impl Order {
         self.0
     }
 
-    /// How many slots are in use.
+    /// Returns the number of slots in use.
     #[inline(always)]
     pub(super) fn len(self) -> usize {
         (self.0 >> COUNT) as usize
     }
 
-    /// The slot at a position.
+    /// Returns the slot at a position.
     #[inline(always)]
     pub(super) fn slot(self, at: usize) -> usize {
         (self.0 >> (4 * at)) as usize & 15
     }
 
-    /// The slots at these positions.
+    /// Iterates over the slots at these positions.
     pub(super) fn slots(self, positions: Range<usize>) -> impl Iterator<Item = usize> {
         positions.map(move |at| self.slot(at))
     }
 
-    /// The position of a slot, if it is in use.
+    /// Returns the position of a slot, if it is in use.
     pub(super) fn position(self, slot: usize) -> Option<usize> {
         (0..self.len()).find(|at| self.slot(*at) == slot)
     }
 
-    /// With this slot at this position, before the one that was there.
+    /// Returns the order with `slot` inserted at position `at`.
     pub(super) fn with(self, at: usize, slot: usize) -> Self {
         debug_assert!(at <= self.len() && self.len() < SLOTS, "ordered_map.T1: no room at {at}");
         let slots = self.0 & ALL_SLOTS;
@@ -68,7 +69,7 @@ impl Order {
         Self(slots & below(at) | (slot as u64) << (4 * at) | above | count << COUNT)
     }
 
-    /// Without what is at this position.
+    /// Returns the order without position `at`.
     pub(super) fn without(self, at: usize) -> Self {
         debug_assert!(at < self.len(), "ordered_map.T1: nothing is at {at}");
         let slots = self.0 & ALL_SLOTS;

@@ -1,4 +1,4 @@
-//! The standard library's traits on a map.
+//! Implementations of the standard library's traits for a map.
 
 use super::{OrderedMap, OrderedMapIntoIter};
 use std::fmt;
@@ -15,8 +15,8 @@ impl<K: Ord + fmt::Debug, V: fmt::Debug> fmt::Debug for OrderedMap<K, V> {
     }
 }
 
-/// Sorts the entries, unless they are sorted, and builds full nodes of them. Of equal keys the last
-/// one counts.
+/// Sorts the entries, unless they are sorted, and builds full nodes of them. Of equal keys, the
+/// last one's entry is kept.
 impl<K: Ord + Clone, V> FromIterator<(K, V)> for OrderedMap<K, V> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
         Self::of(entries.into_iter().collect())
@@ -61,15 +61,15 @@ where
     }
 }
 
-/// The entries that are there: not a snapshot, as
-/// [`OrderedMapView::iter`](super::OrderedMapView::iter).
+/// Clones the entries; not a snapshot, like [`OrderedMapView::iter`](super::OrderedMapView::iter).
 impl<K: Ord + Clone, V: Clone> Clone for OrderedMap<K, V> {
     fn clone(&self) -> Self {
         self.enter().iter().map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 }
 
-/// Whether each has what the other has. Not a snapshot of either: exact only if none is updated.
+/// Returns true if both maps have equal entries. Not a snapshot of either map: the answer is exact
+/// only if neither is updated.
 impl<K: Ord, V: PartialEq> PartialEq for OrderedMap<K, V> {
     fn eq(&self, other: &Self) -> bool {
         self.enter().iter().eq(other.enter().iter())
@@ -78,7 +78,7 @@ impl<K: Ord, V: PartialEq> PartialEq for OrderedMap<K, V> {
 
 impl<K: Ord, V: Eq> Eq for OrderedMap<K, V> {}
 
-/// The entries themselves: no view is open, so none is copied.
+/// Yields the entries themselves. No view is open, so no entry is copied.
 impl<K, V> IntoIterator for OrderedMap<K, V> {
     type Item = (K, V);
     type IntoIter = OrderedMapIntoIter<K, V>;

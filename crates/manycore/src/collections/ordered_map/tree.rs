@@ -1,4 +1,4 @@
-//! How places are found, and how nodes give way to others (laws ordered_map.T2 to ordered_map.T5).
+//! The tree: searching for places, and replacing nodes (ordered_map.T2 to ordered_map.T5).
 
 use super::OrderedMap;
 use super::node::{self, Locked, Node};
@@ -9,11 +9,12 @@ use crate::sync::{Backoff, Ordering, run_each, seeded_bug};
 use std::cmp;
 use std::ptr::NonNull;
 
-/// With so many entries or fewer, a full node is replaced by one, else by two.
+/// A full node with at most this many entries is replaced by one node, otherwise by two.
 const ROOMY: usize = SLOTS * 2 / 3;
-/// With so many entries or fewer, a node is joined with the one beside it, if they fit together.
+/// A node with at most this many entries is joined with a neighbour, if their entries fit in one
+/// node.
 const SPARSE: usize = SLOTS / 4;
-/// So many entries fit together into one node that has room left.
+/// At most this many entries are joined into one node, so that it has room left.
 const JOINED: usize = SLOTS * 3 / 4;
 
 /// A position in a node, and the order that the node had.
@@ -21,7 +22,7 @@ pub(super) struct Position<'s, K, V> {
     pub(super) node: &'s Node<K, V>,
     pub(super) order: Order,
     pub(super) at: usize,
-    /// Whether the key that was looked for is there. Of leaves.
+    /// True if the sought key is at this position. Used in leaves.
     pub(super) is_there: bool,
 }
 
@@ -38,7 +39,7 @@ impl<'s, K, V> Position<'s, K, V> {
         self.order.slot(self.at)
     }
 
-    /// The key at the place.
+    /// Returns the key at the position.
     #[inline(always)]
     pub(super) fn key(&self) -> &'s K {
         debug_assert!(self.at < self.order.len(), "ordered_map.T1: no key at {}", self.at);
@@ -46,33 +47,33 @@ impl<'s, K, V> Position<'s, K, V> {
         unsafe { self.node.key(self.slot()) }
     }
 
-    /// The value at the place, in a leaf.
+    /// Returns the value at the position, in a leaf.
     #[inline(always)]
     pub(super) fn value(&self) -> &'s V {
-        // SAFETY: as for the key; ordered_map.T3 - the section that lent the node holds what was in
-        // it while it is open.
+        // SAFETY: as for the key; ordered_map.T3 - the section in which the node was reached keeps
+        // its values while it is open.
         unsafe { self.node.value(self.slot()) }
     }
 
-    /// The entry at the place, in a leaf.
+    /// Returns the entry at the position, in a leaf.
     #[inline(always)]
     pub(super) fn entry(&self) -> (&'s K, &'s V) {
         (self.key(), self.value())
     }
 
-    /// The child at the place, in an inner node.
+    /// Returns the child at the position, in an inner node.
     #[inline(always)]
     pub(super) fn child(&self) -> &'s Node<K, V> {
         debug_assert!(!self.node.is_leaf(), "ordered_map.T2: a child of a leaf");
         // SAFETY: ordered_map.T2, ordered_map.T3 - the link of a slot in use leads to a node, which
-        // the section holds, as above.
+        // the section keeps, as above.
         unsafe { &*self.node.link(self.slot()).cast_const().cast() }
     }
 
-    /// Locks the node, if it has the same order still and is in the tree.
+    /// Locks the node, if it is in the tree and still has the same order.
     fn lock(&self) -> Option<Locked<'s, K, V>> {
         let locked = self.node.lock()?;
-        // BUG: an update takes the order that it found before it had the lock (ordered_map.T4).
+        // BUG: an update uses the order that it found before it had the lock (ordered_map.T4).
         let is_same = self.node.order() == self.order || seeded_bug!("stale-order");
         is_same.then_some(locked)
     }
@@ -82,32 +83,32 @@ impl<'s, K, V> Position<'s, K, V> {
     }
 }
 
-/// An entry that was not put in, and where its key is.
+/// An entry that was not inserted, and the position of its key.
 type NotInserted<'s, K, V> = (K, Fresh<V>, Position<'s, K, V>);
 
-/// How nodes were put in the place of others in their parent.
+/// The result of linking new nodes in their parent.
 enum Below {
     Put,
     /// The parent has no room for more.
     Full,
-    /// They are not in the parent any more.
+    /// The parent does not have the old nodes any more.
     Changed,
 }
 
-/// Nodes that are to take the place of others.
+/// Nodes that are to replace others.
 struct New<K, V> {
-    /// The key of the first one.
+    /// The key of the first node.
     low: Option<K>,
-    /// Those of the others.
+    /// The keys of the other nodes.
     separators: Vec<K>,
     nodes: Vec<Box<Node<K, V>>>,
-    /// The links of those whose place they have taken.
+    /// The links to the nodes that they have replaced.
     old: Vec<*mut ()>,
 }
 
 impl<K: Clone, V: Clone> New<K, V> {
-    /// A node with clones of the first `cut` entries, and another one with those of the rest if
-    /// there are more. Those of inner nodes have no links yet, because these may still change.
+    /// Makes a node with clones of the first `cut` entries, and a node with clones of the rest, if
+    /// any. Inner nodes get no links yet, because the links may still change.
     fn of(sources: &[Source<'_, K, V>], cut: usize) -> Self {
         let level = sources[0].node.level();
         let (mut nodes, mut separators) = (vec![Node::<K, V>::new(level)], Vec::new());
@@ -120,19 +121,21 @@ impl<K: Clone, V: Clone> New<K, V> {
                     separators.push(key.clone());
                 }
                 let word = match source.node.is_leaf() {
-                    // SAFETY: as for the key; the section that lent the leaf keeps its values.
+                    // SAFETY: as for the key; the section in which the leaf was reached keeps its
+                    // values.
                     true => unsafe { value::copy::<V>(source.node.word(slot)) },
                     false => Word::new(std::ptr::null_mut()),
                 };
-                nodes.last_mut().expect("there is one").push(key.clone(), word);
+                nodes.last_mut().expect("there is a node").push(key.clone(), word);
             }
         }
         Self { low: None, separators, nodes, old: Vec::with_capacity(2) }
     }
 
-    /// The nodes that are left, for slots of their parent.
+    /// Returns the nodes that need slots in their parent, with their keys.
     fn entries(&mut self) -> impl Iterator<Item = (K, Word)> {
-        // If the first one has a slot already, that has its key, and this one is dropped later.
+        // If the first node has a slot already, the slot has its key, and this key is dropped
+        // later.
         let low = self.low.take_if(|_| self.nodes.len() > self.separators.len());
         let keys = low.into_iter().chain(self.separators.drain(..));
         keys.zip(self.nodes.drain(..).map(|node| Word::new(Box::into_raw(node).cast())))
@@ -146,7 +149,7 @@ struct Source<'s, K, V> {
 }
 
 impl<K, V> OrderedMap<K, V> {
-    /// The root. None before the first insertion.
+    /// Returns the root, or `None` before the first insertion.
     #[inline(always)]
     pub(super) fn root<'s>(&'s self, _section: &'s Section<'_>) -> Option<&'s Node<K, V>> {
         // ORDER: Acquire; pairs with Release in `set_root` and `make_root`: the node before its
@@ -155,7 +158,7 @@ impl<K, V> OrderedMap<K, V> {
         unsafe { self.root.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Where it is that `compare` looks for, or would be.
+    /// Returns the position in a leaf of the key that `compare` looks for, or where it would be.
     #[inline(always)]
     pub(super) fn find<'s>(
         &'s self,
@@ -175,7 +178,7 @@ impl<K, V> OrderedMap<K, V> {
         }
     }
 
-    /// The same, with the inner nodes on the way: from the root to the leaf.
+    /// Same, with the positions in all nodes on the path from the root to the leaf.
     pub(super) fn path<'s>(
         &'s self,
         section: &'s Section<'_>,
@@ -197,7 +200,7 @@ impl<K, V> OrderedMap<K, V> {
         path
     }
 
-    /// Makes the first node, unless another thread has.
+    /// Makes the first node, unless another thread has made it.
     #[cold]
     fn make_root(&self) {
         let root = Box::into_raw(Node::new(0));
@@ -209,18 +212,18 @@ impl<K, V> OrderedMap<K, V> {
             Ordering::Relaxed,
         );
         if made.is_err() {
-            // SAFETY: made above, and linked nowhere.
+            // SAFETY: made above, and not linked.
             drop(unsafe { Box::from_raw(root) });
         }
     }
 
-    /// The link to the root, whose lock is held.
+    /// Returns the link to the root. The root's lock is held.
     fn root_link(&self) -> *mut () {
         // ORDER: Relaxed; under the lock.
         self.root.load(Ordering::Relaxed).cast()
     }
 
-    /// Replaces the root, whose lock is held.
+    /// Replaces the root. The root's lock is held.
     fn set_root(&self, root: *mut Node<K, V>) {
         // ORDER: Release; pairs with Acquire in `root`.
         self.root.store(root, Ordering::Release);
@@ -228,11 +231,11 @@ impl<K, V> OrderedMap<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
-    /// Puts an entry in, if its key is absent or it may take the place of the one that is there;
-    /// its value, and that of the other one.
+    /// Inserts an entry if its key is not present, or replaces the present entry if `may_replace`
+    /// is true. Returns the new value, and the old value if any.
     ///
     /// # Errors
-    /// The entry, and where its key is.
+    /// The entry that was not inserted, and the position of its key.
     pub(super) fn put<'s>(
         &'s self,
         key: K,
@@ -262,7 +265,7 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         }
     }
 
-    /// Puts an entry into a leaf that has room, in the place of an equal one or of none.
+    /// Writes an entry into a leaf that has room, in place of an equal key's entry or as a new one.
     fn fill<'s>(
         &self,
         place: &Position<'s, K, V>,
@@ -276,7 +279,7 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
             true => place.order.without(place.at).with(place.at, slot),
             false => place.order.with(place.at, slot),
         };
-        // BUG: an entry is in the order before it is in its slot (ordered_map.T1).
+        // BUG: an entry gets into the order before it is in its slot (ordered_map.T1).
         let slot = if seeded_bug!("order-before-entry") {
             locked.set_order(order(SLOTS - place.node.unused()));
             locked.fill(key, word)
@@ -291,14 +294,15 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         } else {
             self.count.inc();
         }
-        // SAFETY: ordered_map.T3 - filled just now, and held by the section.
+        // SAFETY: ordered_map.T3 - filled just now, and the section keeps it.
         unsafe { place.node.value(slot) }
     }
 
-    /// Where a key is, in a leaf that has room or had a moment ago; none if it is not there.
+    /// Returns the position of a key, in a leaf that has room or had room a moment ago. Returns
+    /// `None` if the key is not present.
     ///
-    /// So a comparison that contradicts itself does not keep the caller for ever: what was found is
-    /// what is replaced.
+    /// The caller then replaces exactly the entry that was found. So a comparison that contradicts
+    /// itself does not keep the caller for ever.
     pub(super) fn find_to_replace<'s>(
         &'s self,
         section: &'s Section<'_>,
@@ -311,10 +315,10 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         place.is_there.then_some(place)
     }
 
-    /// A place in a leaf that has room, or had a moment ago.
+    /// Returns a position in a leaf that has room or had room a moment ago.
     ///
-    /// Each turn but the last replaces a full node. So a comparison that contradicts itself does
-    /// not keep the call for ever: there are no more full nodes at some time.
+    /// Each round except the last replaces a full node, so at some time no full node is left. So a
+    /// comparison that contradicts itself does not keep the caller for ever.
     #[cold]
     fn with_room<'s>(
         &'s self,
@@ -331,10 +335,10 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         }
     }
 
-    /// Puts another entry in where an equal key is, if nothing has changed there; its value.
+    /// Replaces the entry at a position, if nothing has changed there. Returns the new value.
     ///
     /// # Errors
-    /// The other entry. The caller looks again.
+    /// The new entry, if something has changed. The caller then searches again.
     pub(super) fn replace<'s>(
         &'s self,
         place: &Position<'s, K, V>,
@@ -348,8 +352,8 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         }
     }
 
-    /// Takes an entry out, if nothing has changed there. Returns false if something has. `compare`
-    /// leads to the place.
+    /// Removes the entry at a position, if nothing has changed there. Returns false if something
+    /// has. `compare` leads to the position.
     pub(super) fn take(
         &self,
         place: &Position<'_, K, V>,
@@ -368,21 +372,21 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         true
     }
 
-    /// Retires the value at a place that the calling thread has just taken out of its order.
+    /// Retires the value at a position that the calling thread has just removed from its order.
     #[inline(always)]
     fn retire(&self, place: &Position<'_, K, V>, section: &Section<'_>) {
         if !value::is_inline::<V>() {
-            // SAFETY: ordered_map.T1 - a slot that was in an order, of a leaf: it has an address,
+            // SAFETY: ordered_map.T1 - a slot of a leaf that was in an order: it has an address,
             // which is not null.
             let block =
                 unsafe { NonNull::new_unchecked(place.node.word(place.slot()).assume_init()) };
-            // SAFETY: ordered_map.T4 - one thread takes a slot out of its order, once, or puts its
-            // node out of the tree. A value has no links of the map's.
+            // SAFETY: ordered_map.T4 - one thread removes a slot from its order, once, and only
+            // while its node is in the tree. A value has no links to the map's nodes.
             unsafe { section.retire_raw(block, const { Weight::of::<V>() }, value::free::<V>) };
         }
     }
 
-    /// The first entry's place, or the last one's.
+    /// Returns the position of the first entry, or of the last one.
     pub(super) fn end<'s>(
         &'s self,
         section: &'s Section<'_>,
@@ -395,7 +399,8 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
             if let Some(last) = place.order.len().checked_sub(1) {
                 return Some(Position { at: if is_first { 0 } else { last }, ..place });
             }
-            // The last removal of its leaf has not joined it yet, or there is none beside it.
+            // The removal that emptied the leaf has not joined it yet, or the leaf has no
+            // neighbour.
             let path = self.path(section, &compare);
             match &path[..] {
                 [root] if root.order.len() == 0 => return None,
@@ -405,7 +410,7 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         }
     }
 
-    /// Takes the first entry out, or the last one.
+    /// Removes the first entry, or the last one.
     pub(super) fn pop<'s>(
         &'s self,
         section: &'s Section<'_>,
@@ -419,14 +424,15 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         }
     }
 
-    /// Makes room in the last node of a path: for a key, or for two children.
+    /// Makes room in the last node of a path: for a key in a leaf, or for two children in an inner
+    /// node.
     fn make_room(&self, path: &[Position<'_, K, V>], section: &Section<'_>) {
         let Some((place, above)) = path.split_last() else { return };
         let (node, len) = (place.node, place.order.len());
         if node.unused() >= if node.is_leaf() { 1 } else { 2 } {
             return;
         }
-        // Where keys come in order, nodes are left full.
+        // If keys are inserted in order, nodes are left full.
         let is_last = path.iter().all(|place| place.at + 1 >= place.order.len());
         let cut = match len {
             _ if len <= ROOMY => len,
@@ -437,8 +443,8 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         self.rebuild(above, &[source], cut, section);
     }
 
-    /// Joins one node of a path, the lowest that has few entries, with one beside it. Returns
-    /// whether something has changed on the way, so that there may be more to do.
+    /// Joins the lowest node of a path that has few entries with a neighbour. Returns true if
+    /// something has changed, so that there may be more to do.
     #[cold]
     pub(super) fn join(&self, path: &[Position<'_, K, V>], section: &Section<'_>) -> bool {
         (1..=path.len()).rev().any(|depth| self.join_last(&path[..depth], section))
@@ -457,8 +463,8 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         let other = beside.child();
         let other = Source { node: other, order: other.order() };
         let all = len + other.order.len();
-        // A leaf that is empty, or a node of but one child, always finds a place: so it is never
-        // long that a leaf is empty.
+        // An empty leaf, or an inner node with only one child, can always be joined. So no leaf
+        // stays empty for long.
         let cut = match all {
             _ if all <= JOINED || all <= SLOTS && len == 0 => all,
             _ if !node.is_leaf() && len == 1 => all.div_ceil(2),
@@ -472,25 +478,26 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         self.rebuild(&above, &sources, cut, section)
     }
 
-    /// Makes the only child of a root the root. Returns whether it has.
+    /// Makes the only child of a root the root. Returns true if it has.
     fn collapse(&self, root: &Position<'_, K, V>, section: &Section<'_>) -> bool {
         let only = Position { at: 0, ..*root };
         let Some(locked) = root.lock() else { return false };
         let old = self.root_link();
         self.set_root(only.node.link(only.slot()).cast());
-        locked.leave();
+        locked.mark_replaced();
         // SAFETY: unlinked just now, under its lock.
         unsafe { self.retire_node(old, section) };
         true
     }
 
-    /// Replaces one node, or two that are beside each other, by one that has their first `cut`
-    /// entries, and another one with the rest if there are more. `above` leads to the place of the
-    /// first of them in its parent; there is none above a root. Returns false if something has
-    /// changed, and then nothing was done; true if it is done, or something else that has to be
-    /// done before.
+    /// Replaces one node, or two adjacent nodes, by a node with their first `cut` entries, and a
+    /// node with the rest, if any. `above` is the path to the position of the first node in its
+    /// parent; it is empty if the node is the root.
     ///
-    /// ordered_map.T5: keys are cloned before any node is locked, and dropped when none is.
+    /// Returns false if something has changed; then nothing was done. Returns true if the nodes
+    /// were replaced, or if the parent had to be replaced first.
+    ///
+    /// ordered_map.T5: keys are cloned before any node is locked, and dropped when none is locked.
     fn rebuild(
         &self,
         above: &[Position<'_, K, V>],
@@ -500,14 +507,14 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
     ) -> bool {
         let level = sources[0].node.level();
         let mut new = New::of(sources, cut);
-        // The first child of a root has no lower bound: any key will do.
+        // The first child of a root has no lower bound, so any key will do.
         new.low = match above.last() {
             Some(parent) => Some(parent.key().clone()),
             None => new.separators.first().cloned(),
         };
         let mut root = (above.is_empty() && new.nodes.len() > 1).then(|| Node::new(level + 1));
 
-        // The order in which all lock: from left to right, then the parent.
+        // All threads lock in this order: from left to right, and then the parent.
         let mut locked = Vec::with_capacity(2);
         for source in sources {
             let position =
@@ -534,9 +541,9 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
             self.set_root(Box::into_raw(root));
         } else {
             new.old.push(self.root_link());
-            self.set_root(Box::into_raw(new.nodes.pop().expect("there is one")));
+            self.set_root(Box::into_raw(new.nodes.pop().expect("there is a node")));
         }
-        locked.into_iter().for_each(Locked::leave);
+        locked.into_iter().for_each(Locked::mark_replaced);
         run_each(new.old.drain(..), |old| {
             // SAFETY: unlinked just now, under its lock.
             unsafe { self.retire_node(old, section) };
@@ -544,7 +551,7 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         true
     }
 
-    /// Puts new nodes in the place of others, whose locks are held, in their parent.
+    /// Links new nodes in the parent in place of others. The locks of the others are held.
     fn put_below(
         parent: &Position<'_, K, V>,
         sources: &[Source<'_, K, V>],
@@ -563,7 +570,7 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
             return Below::Changed;
         }
         let is_one_by_one = new.nodes.len() == sources.len() && sources.len() == 1;
-        // BUG: a node takes the place of one that had more (ordered_map.T2).
+        // BUG: a node replaces another that covers more keys (ordered_map.T2).
         let in_place = is_one_by_one || seeded_bug!("split-in-place") && sources.len() == 1;
         if !in_place && up.node().unused() < new.nodes.len() {
             return Below::Full;
@@ -586,7 +593,7 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         Below::Put
     }
 
-    /// Gives inner nodes the links of those whose keys they have.
+    /// Copies the links of the old inner nodes to the new ones, which have the same keys.
     fn copy_links(made: &mut [Box<Node<K, V>>], sources: &[Source<'_, K, V>]) {
         let mut links = sources.iter().flat_map(|source| {
             source.order.slots(0..source.order.len()).map(|slot| source.node.link(slot))
@@ -598,20 +605,22 @@ impl<K: Ord + Clone, V: Clone> OrderedMap<K, V> {
         }
     }
 
+    /// Retires a node.
+    ///
     /// # Safety
-    /// The link to a node that the calling thread has just replaced.
+    /// `node` is the link to a node that the calling thread has just replaced.
     unsafe fn retire_node(&self, node: *mut (), section: &Section<'_>) {
         let weight = const { Weight::holding::<K>(size_of::<Node<K, V>>()) };
-        // SAFETY: it came from `Box::into_raw`, so it is not null, and was unlinked once, by this
-        // thread (# Safety). The domain is not bounded: its links may be followed as long as it is
-        // held.
+        // SAFETY: it comes from `Box::into_raw`, so it is not null, and this thread has unlinked
+        // it, once (# Safety). The domain is not bounded, so the node's links may be followed for
+        // as long as it is kept.
         unsafe {
             section.retire_raw(NonNull::new_unchecked(node), weight, node::free::<K, V>);
         }
     }
 }
 
-/// What leads to the first key, or to the last.
+/// Returns a comparison that leads to the first key, or to the last.
 fn end_of<K>(is_first: bool) -> impl Fn(&K) -> cmp::Ordering {
     move |_| if is_first { cmp::Ordering::Greater } else { cmp::Ordering::Less }
 }

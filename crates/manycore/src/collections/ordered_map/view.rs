@@ -1,4 +1,4 @@
-//! A map as one section sees it: what can be done with it.
+//! Views: a map as one section sees it, and what can be done with it.
 
 use super::OrderedMap;
 use super::iter::{OrderedMapIter, OrderedMapKeys, OrderedMapValues};
@@ -9,10 +9,10 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::ops::RangeBounds;
 
-/// An [`OrderedMap`] and an open section: references to keys and values borrow from it.
+/// An [`OrderedMap`] and an open section. References to keys and values borrow from the view.
 ///
-/// Keep it for as long as references are needed, or for many calls in a row, but not while waiting
-/// for anything: see [`Section`]. It stays with its thread. Views nest.
+/// Keep a view for as long as references are needed, or for many calls in a row, but not while
+/// waiting for anything: see [`Section`]. A view stays on its thread. Views nest.
 ///
 /// ```
 /// let scores = manycore::collections::OrderedMap::from([(10, "ann"), (30, "bob"), (20, "cyd")]);
@@ -34,7 +34,7 @@ impl<'m, K, V> OrderedMapView<'m, K, V> {
         Self { map, section }
     }
 
-    /// The map.
+    /// Returns the map.
     pub fn map(&self) -> &'m OrderedMap<K, V> {
         self.map
     }
@@ -51,7 +51,7 @@ impl<'m, K, V> OrderedMapView<'m, K, V> {
         self.map.is_empty()
     }
 
-    /// Lets go of everything that was removed before, as if the view were closed and opened again.
+    /// Releases everything that was removed before, as if the view were closed and opened again.
     pub fn refresh(&mut self) {
         self.section.refresh();
     }
@@ -67,7 +67,7 @@ impl<K: Ord, V> OrderedMapView<'_, K, V> {
         self.map.find(&self.section, &|own| own.borrow().cmp(key)).filter(|place| place.is_there)
     }
 
-    /// The key's value.
+    /// Returns the key's value.
     #[inline]
     #[must_use]
     pub fn get<Q>(&self, key: &Q) -> Option<&V>
@@ -78,7 +78,7 @@ impl<K: Ord, V> OrderedMapView<'_, K, V> {
         self.get_key_value(key).map(|(_, value)| value)
     }
 
-    /// The key as it is in the map, and its value.
+    /// Returns the map's own key and its value.
     #[inline]
     #[must_use]
     pub fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
@@ -89,7 +89,7 @@ impl<K: Ord, V> OrderedMapView<'_, K, V> {
         self.find(key).map(|place| place.entry())
     }
 
-    /// Whether the key is there.
+    /// Returns true if the key is present.
     #[inline]
     #[must_use]
     pub fn contains_key<Q>(&self, key: &Q) -> bool
@@ -100,19 +100,19 @@ impl<K: Ord, V> OrderedMapView<'_, K, V> {
         self.find(key).is_some()
     }
 
-    /// Every entry, by its key's order, from both ends.
+    /// Iterates over all entries, in the order of their keys. The iterator is double-ended.
     ///
     /// Consistency: not a snapshot. An entry that is present throughout is yielded exactly once, in
-    /// its place; an entry that is inserted or removed in between may be yielded or not. No key is
-    /// yielded twice, or out of order. Cost: two pointers for each level of the tree, on the heap.
+    /// its place. An entry that is inserted or removed meanwhile may be yielded or not. No key is
+    /// yielded twice or out of order. Cost: two pointers on the heap for each level of the tree.
     #[must_use]
     pub fn iter(&self) -> OrderedMapIter<'_, K, V> {
         OrderedMapIter::new(self.map, &self.section)
     }
 
-    /// The entries whose keys are in a range, as [`iter`](Self::iter) finds them. A bounded end is
-    /// at the last entry that is within now: one that is inserted beyond is not yielded. If the
-    /// start is beyond the end, there is none.
+    /// Iterates over the entries whose keys are in a range, as [`iter`](Self::iter) does. A bounded
+    /// end is fixed at the last entry that is now in the range: entries that are inserted beyond it
+    /// are not yielded. If the start is beyond the end, the iterator is empty.
     ///
     /// ```
     /// use manycore::collections::OrderedMap;
@@ -132,18 +132,19 @@ impl<K: Ord, V> OrderedMapView<'_, K, V> {
         let compare = |own: &K, bound: &&Q| own.borrow().cmp(*bound);
         let (from, to) = (range.start_bound(), range.end_bound());
         let iter = OrderedMapIter::within(self.map, &self.section, from, to, compare);
-        // Before there is a result, which a destructor that panics would leak.
+        // Dropped before there is a result, which a panicking destructor would leak.
         drop(range);
         iter
     }
 
-    /// The keys, as [`iter`](Self::iter) finds them.
+    /// Iterates over the keys, as [`iter`](Self::iter) does over the entries.
     #[must_use]
     pub fn keys(&self) -> OrderedMapKeys<'_, K, V> {
         OrderedMapKeys(self.iter())
     }
 
-    /// The values, as [`iter`](Self::iter) finds them.
+    /// Iterates over the values in the order of their keys, as [`iter`](Self::iter) does over the
+    /// entries.
     #[must_use]
     pub fn values(&self) -> OrderedMapValues<'_, K, V> {
         OrderedMapValues(self.iter())
@@ -155,34 +156,34 @@ where
     K: Ord + Clone + Send + Sync,
     V: Clone + Send + Sync,
 {
-    /// The entry with the least key.
+    /// Returns the entry with the least key.
     ///
-    /// Consistency: linearizable. It writes only if the first leaf is empty, which a removal has
-    /// not seen to yet.
+    /// Consistency: linearizable. Writes only if the first leaf is empty because a removal has not
+    /// joined it yet.
     #[doc(alias = "first_key_value")]
     #[must_use]
     pub fn first(&self) -> Option<(&K, &V)> {
         self.map.end(&self.section, true).map(|place| place.entry())
     }
 
-    /// The entry with the greatest key, as [`first`](Self::first).
+    /// Returns the entry with the greatest key, as [`first`](Self::first) does.
     #[doc(alias = "last_key_value")]
     #[must_use]
     pub fn last(&self) -> Option<(&K, &V)> {
         self.map.end(&self.section, false).map(|place| place.entry())
     }
 
-    /// Takes the entry with the least key out. Linearizable.
+    /// Removes the entry with the least key and returns it. Linearizable.
     pub fn pop_first(&self) -> Option<(&K, &V)> {
         self.map.pop(&self.section, true)
     }
 
-    /// Takes the entry with the greatest key out. Linearizable.
+    /// Removes the entry with the greatest key and returns it. Linearizable.
     pub fn pop_last(&self) -> Option<(&K, &V)> {
         self.map.pop(&self.section, false)
     }
 
-    /// Puts an entry in; the value that it replaces. (The key is replaced, too.)
+    /// Inserts an entry, or replaces the key and its value. Returns the old value.
     #[doc(alias = "upsert")]
     pub fn insert(&self, key: K, value: V) -> Option<&V> {
         match self.map.put(key, Fresh::new(value), true, &self.section) {
@@ -191,10 +192,10 @@ where
         }
     }
 
-    /// Puts an entry in if its key is absent.
+    /// Inserts an entry if its key is not present. Returns the value in the map.
     ///
     /// # Errors
-    /// The key and the value, if the key is there.
+    /// The key and the value, if the key is present.
     pub fn try_insert(&self, key: K, value: V) -> Result<&V, (K, V)> {
         self.map
             .put(key, Fresh::new(value), false, &self.section)
@@ -202,7 +203,7 @@ where
             .map_err(|(key, value, _)| (key, value.into_inner()))
     }
 
-    /// The key's value; if it is absent, this one, which is put in.
+    /// Returns the key's value, and inserts `value` first if the key is not present.
     pub fn get_or_insert(&self, key: K, value: V) -> &V {
         match self.map.put(key, Fresh::new(value), false, &self.section) {
             Ok((new, _)) => new,
@@ -210,8 +211,8 @@ where
         }
     }
 
-    /// The key's value; if it is absent, that which `make` returns, which is put in. If another
-    /// thread puts one in first, that one stays.
+    /// Returns the key's value, and inserts the result of `make` first if the key is not present.
+    /// If another thread inserts the key first, this returns the value of that thread.
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> &V {
         if let Some(value) = self.get(&key) {
             return value;
@@ -219,7 +220,7 @@ where
         self.get_or_insert(key, make())
     }
 
-    /// Takes the key out; its value.
+    /// Removes the key. Returns its value.
     pub fn remove<Q>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
@@ -228,8 +229,9 @@ where
         self.remove_if(key, |_, _| true)
     }
 
-    /// Takes the key out if `condition` is true for what is there; its value. `condition` is asked
-    /// again if another thread replaces the value in between.
+    /// Removes the key if `condition` returns true for its entry. Returns the removed value.
+    /// `condition` runs without a lock, and runs again if another thread replaces the value
+    /// meanwhile.
     pub fn remove_if<Q>(&self, key: &Q, mut condition: impl FnMut(&K, &V) -> bool) -> Option<&V>
     where
         K: Borrow<Q>,
@@ -246,8 +248,8 @@ where
         }
     }
 
-    /// Replaces the key's value by what `f` makes of it; the new one. `f` is called again if
-    /// another thread replaces the value in between; no lock is held.
+    /// Replaces the key's value by the result of `f`. Returns the new value. `f` runs without a
+    /// lock, and runs again if another thread replaces the value meanwhile.
     #[doc(alias = "get_mut")]
     #[doc(alias = "alter")]
     pub fn update<Q>(&self, key: &Q, mut f: impl FnMut(&V) -> V) -> Option<&V>
@@ -265,9 +267,9 @@ where
         }
     }
 
-    /// Makes of the key's value, or of its absence, what `f` says: another value, or none; the
-    /// value that is there afterwards. `f` is called again if another thread changes the entry
-    /// in between; no lock is held.
+    /// Computes the key's next value from the current value, or from `None` if the key is not
+    /// present. If `f` returns `None`, the key is removed. Returns the next value. `f` runs without
+    /// a lock, and runs again if another thread changes the entry meanwhile.
     ///
     /// ```
     /// let counts = manycore::collections::OrderedMap::new();
@@ -304,7 +306,7 @@ where
         }
     }
 
-    /// Takes out each entry for which `keep` is false, as [`iter`](Self::iter) finds them.
+    /// Removes each entry that [`iter`](Self::iter) yields and for which `keep` returns false.
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
         for (key, value) in self.iter() {
             if !keep(key, value) {
@@ -317,7 +319,7 @@ where
         }
     }
 
-    /// Takes out each entry that is there, as [`iter`](Self::iter) finds them.
+    /// Removes each entry that [`iter`](Self::iter) yields.
     pub fn clear(&self) {
         self.retain(|_, _| false);
     }

@@ -1,5 +1,5 @@
-//! A claim: the lock bits of all slots that a range covers, taken in the order of their keys (laws
-//! range_map.R2 and range_map.R4).
+//! Claims: the lock bits of all slots that a range covers, taken in the order of their keys
+//! (range_map.R2 and range_map.R4).
 
 use super::RangeMap;
 use super::error::RangeError;
@@ -15,53 +15,55 @@ use crate::section::Section;
 use crate::sync::{Backoff, LoadToChange, Ordering, seeded_bug};
 use std::ptr;
 
-/// Whether a claim makes slots for exactly its keys, or takes a larger empty slot as it is.
+/// Says whether a claim divides slots to fit its keys exactly, or takes a larger empty slot as it
+/// is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fit {
-    /// Exactly: keys outside are not locked, and what is claimed can be filled.
+    /// Keys outside are not locked, and the claimed slots can be filled.
     Exact,
-    /// Empty slots need not be divided: nothing will be put in.
+    /// Empty slots need not be divided, because nothing will be inserted.
     Loose,
 }
 
-/// How often another thread may change the word of lock bits that a brief claim is about to change
-/// before it takes a branch of its own.
-const MEETINGS: u32 = 2;
+/// Failed compare-exchanges on a branch's lock bits after which a brief claim gives way and takes a
+/// branch of its own.
+const MAX_CONFLICTS: u32 = 2;
 
-/// Why locking stopped.
+/// The reason why locking stopped.
 enum Stop {
-    /// A branch on the way is dead: look again.
+    /// A branch on the way is dead. Descend again.
     Gone,
     /// A brief claim would have to wait.
     Busy,
     Refused(RangeError),
 }
 
-/// The lock bits that a claim holds in one branch.
+/// Lock bits that a claim holds in one branch.
 type Held<'s, V> = (&'s Branch<V>, u64);
 
-/// The locked slots of a range; dropping this unlocks them.
+/// The locked slots of a range. Dropping this unlocks them.
 pub(super) struct Claim<'s, V> {
     pub(super) map: &'s RangeMap<V>,
     pub(super) section: &'s Section<'s>,
     pub(super) first: u64,
     pub(super) last: u64,
-    /// The lowest branch known to have all of them. Kept alive by a lock bit at it or below it.
+    /// The lowest branch that is known to have the whole range. A lock bit in it or below keeps it
+    /// alive.
     pub(super) top: &'s Branch<V>,
     fit: Fit,
-    /// Held for a moment and without waiting: a slot of which the range has a part is locked as it
-    /// is, with keys of others (range_map.R4).
+    /// True if the claim is held for a moment and never waits. It locks a slot as a whole even if
+    /// the range has only a part of it (range_map.R4).
     is_brief: bool,
-    /// The highest level at which parts of slots are changed without a branch for them.
+    /// The highest level at which parts of slots are changed without making a branch for them.
     pub(super) brief_level: u32,
-    /// The first key of the first slot that is locked.
+    /// First key of the first locked slot.
     low: u64,
-    /// The first key that is not locked yet, while locks are being taken.
+    /// First key that is not locked yet, while lock bits are being taken.
     next: u64,
-    /// The branch last locked in, and those before.
+    /// The branch locked last, and the branches before it.
     near: Option<Held<'s, V>>,
     far: Vec<Held<'s, V>>,
-    /// Held once other threads may have to park for this one.
+    /// The thread's record, with its lock, once other threads may have to park for this claim.
     record: Option<(&'s Record, Hold<'s>)>,
 }
 
@@ -69,7 +71,7 @@ impl<'s, V> Claim<'s, V> {
     /// Locks the range.
     ///
     /// # Errors
-    /// `Nested` and `Deadlock`: nothing is locked then.
+    /// `Nested` and `Deadlock`. Nothing is then locked.
     #[inline]
     pub(super) fn new(
         map: &'s RangeMap<V>,
@@ -82,11 +84,11 @@ impl<'s, V> Claim<'s, V> {
         Ok(claim)
     }
 
-    /// Locks the range for one update, and other keys of the slots at its ends with it, unless
-    /// other threads have locked some: then the range alone, with branches for its ends.
+    /// Locks the range for one update, together with the other keys of the slots at its ends. If
+    /// other threads hold some of these, locks exactly the range, with branches for its ends.
     ///
     /// # Errors
-    /// `Nested` and `Deadlock`: nothing is locked then.
+    /// `Nested` and `Deadlock`. Nothing is then locked.
     #[inline]
     pub(super) fn brief(
         map: &'s RangeMap<V>,
@@ -127,7 +129,7 @@ impl<'s, V> Claim<'s, V> {
         })
     }
 
-    /// Gives back what a brief claim has locked, and locks the range alone.
+    /// Releases a brief claim's lock bits, and then locks exactly the range.
     #[cold]
     fn give_way(&mut self, stop: Stop) -> Result<(), RangeError> {
         if let Stop::Refused(error) = stop {
@@ -166,7 +168,7 @@ impl<'s, V> Claim<'s, V> {
         Ok(())
     }
 
-    /// The lowest branch below `top` that has the whole range, and other keys.
+    /// Returns the lowest branch, from `top` down, that has the whole range and other keys.
     #[inline]
     fn descend(&self, mut top: &'s Branch<V>) -> &'s Branch<V> {
         loop {
@@ -217,7 +219,7 @@ impl<'s, V> Claim<'s, V> {
         Ok(())
     }
 
-    /// Whether this slot, of which the range has a part, is locked as it is.
+    /// Returns true if this slot is locked as it is, although the range has only a part of it.
     fn takes_part(&self, branch: &Branch<V>, slot: Slot<'s, V>) -> bool {
         match slot {
             Slot::Branch(_) => false,
@@ -226,15 +228,16 @@ impl<'s, V> Claim<'s, V> {
         }
     }
 
-    /// Whether the slot can be locked as it is, without looking below it.
+    /// Returns true if the slot can be locked as it is, without descending below it.
     fn is_plain(&self, branch: &'s Branch<V>, at: usize, (first, last): (u64, u64)) -> bool {
         let (span, slot) = (branch.span(at), self.slot(branch.word_to_change(at)));
         let is_whole = clip(span, first, last) == span && !matches!(slot, Slot::Branch(_));
         is_whole || self.takes_part(branch, slot)
     }
 
-    /// Locks as many slots from `at` on as lead to no branch, by one instruction if they are free;
-    /// the slot after them. The first one is whole, or may be taken as it is.
+    /// Locks the slots from `at` on up to the first that leads to a branch, by one instruction if
+    /// all are free. Returns the slot after them. The range has the whole slot `at`, or may take it
+    /// as it is.
     fn lock_run(
         &mut self,
         branch: &'s Branch<V>,
@@ -248,10 +251,11 @@ impl<'s, V> Claim<'s, V> {
             || self.is_brief && branch.level <= self.brief_level;
         let to = if has_end { end } else { end - 1 };
         self.lock_slots(branch, bits(at, to))?;
-        // Some may lead to a branch. What comes after them is locked in its turn (range_map.R4).
+        // Some may lead to a branch. The slots after such a slot are locked in their turn
+        // (range_map.R4).
         let used = branch.used() & bits(at, to);
-        // BUG: a claim takes a slot for locked that a branch was linked in just before it took the
-        // lock bit (range_map.R2).
+        // BUG: a claim considers a slot locked although another thread has linked a branch in it
+        // just before the lock bit was taken (range_map.R2).
         let is_plain = |at| seeded_bug!("branch-overlooked") || self.is_plain(branch, at, range);
         let other = Slots(used).find(|at| !is_plain(*at));
         let after = other.unwrap_or(to + 1);
@@ -265,7 +269,7 @@ impl<'s, V> Claim<'s, V> {
         Ok(after)
     }
 
-    /// Puts a branch into a slot of which only a part is to be locked (range_map.R3).
+    /// Links a branch in a slot, so that a part of the slot can be locked (range_map.R3).
     fn divide(&mut self, branch: &'s Branch<V>, at: usize, part: (u64, u64)) -> Result<(), Stop> {
         self.lock_slots(branch, bits(at, at))?;
         let word = branch.word_to_change(at);
@@ -276,7 +280,8 @@ impl<'s, V> Claim<'s, V> {
         Ok(())
     }
 
-    /// The branch by which the locked slot has to be divided for this part of it, if it has.
+    /// Makes the branch that divides the locked slot for this part of it. Returns `None` if none is
+    /// needed.
     fn branch_for(
         &self,
         branch: &'s Branch<V>,
@@ -300,10 +305,10 @@ impl<'s, V> Claim<'s, V> {
             let keys = unsafe { &*part.entry.cast::<Entry<V>>() }.part_in(span);
             (block.0.min(keys.0), block.1.max(keys.1))
         });
-        // With all keys in the slot for which what it leads to was inserted (range_map.R1).
+        // The block has all keys of the slot for which its entries were inserted (range_map.R1).
         let (first, last) = (block.0.min(part.0), block.1.max(part.1));
-        // No lower than lists of the range are, but as low as that: ranges come in clusters, and
-        // each level is a load for every look-up.
+        // As low as possible, because ranges come in clusters and each level costs every look-up a
+        // load. But not lower than the levels at which ranges of this size share lists.
         let lists = self.brief_level.saturating_sub(ABOVE - 1);
         let least = if branch.level > self.brief_level { lists } else { 0 };
         let level = level_for(first, last).max(least).min(branch.level - 1);
@@ -311,13 +316,13 @@ impl<'s, V> Claim<'s, V> {
         if let Slot::Branch(below) = slot {
             between.adopt(below.first, word);
         } else {
-            // SAFETY: they are in the slot, so their entries are linked.
+            // SAFETY: the parts are in the slot, so their entries are linked.
             unsafe { between.adopt_parts(old) };
         }
         Some(between)
     }
 
-    /// Puts the branch in the place of what it has adopted.
+    /// Links the branch in place of the nodes that it has adopted.
     fn link(&self, branch: &Branch<V>, at: usize, below: Box<Branch<V>>) {
         debug_assert!(below.level < branch.level, "range_map.R1: a branch above its slot");
         let old = branch.word_to_change(at);
@@ -329,8 +334,8 @@ impl<'s, V> Claim<'s, V> {
         }
     }
 
-    /// For a holder: the branch below its locked slot that holds this part of it, locked as a whole
-    /// (range_map.R2); divides the slot if there is none.
+    /// Returns the branch below a locked slot that has this part of the slot. All its slots are
+    /// locked (range_map.R2). Divides the slot if there is no such branch.
     pub(super) fn branch_below(
         &mut self,
         branch: &'s Branch<V>,
@@ -355,11 +360,11 @@ impl<'s, V> Claim<'s, V> {
 
     /// Takes the lock bits, the lowest first (range_map.R4).
     fn lock_slots(&mut self, branch: &'s Branch<V>, mut slots: u64) -> Result<(), Stop> {
-        let (mut backoff, mut meetings) = (Backoff::new(), 0);
+        let (mut backoff, mut conflicts) = (Backoff::new(), 0);
         // ORDER: Relaxed; the compare-exchange decides.
         let mut seen = branch.locks.load_to_change(Ordering::Relaxed);
         while slots != 0 {
-            // BUG: lock bits are taken that another thread holds (range_map.R2).
+            // BUG: lock bits are taken although another thread holds them (range_map.R2).
             let taken = if seeded_bug!("locked-by-two") { 0 } else { seen & slots };
             let free = slots & (taken & taken.wrapping_neg()).wrapping_sub(1);
             if free == 0 {
@@ -377,9 +382,9 @@ impl<'s, V> Claim<'s, V> {
                 Ordering::Relaxed,
             ) {
                 Ok(_) => {
-                    // ORDER: Relaxed; set by a thread that held all lock bits, hence before it
-                    // released this one.
-                    // BUG: a locker takes a bit of a dead branch for one of the trie
+                    // ORDER: Relaxed; it was set by a thread that held all lock bits, hence before
+                    // that thread released this bit.
+                    // BUG: a thread takes a lock bit of a dead branch as if the branch were linked
                     // (range_map.R8).
                     if branch.is_dead.load(Ordering::Relaxed) && !seeded_bug!("lock-of-the-dead") {
                         unlock_slots(branch, free);
@@ -391,8 +396,8 @@ impl<'s, V> Claim<'s, V> {
                 }
                 Err(now) => {
                     seen = now;
-                    meetings += 1;
-                    if self.is_brief && meetings > MEETINGS {
+                    conflicts += 1;
+                    if self.is_brief && conflicts > MAX_CONFLICTS {
                         return Err(Stop::Busy);
                     }
                 }
@@ -401,7 +406,7 @@ impl<'s, V> Claim<'s, V> {
         Ok(())
     }
 
-    /// Notes that the claim holds these lock bits.
+    /// Records that the claim holds these lock bits.
     fn keep(&mut self, branch: &'s Branch<V>, slots: u64) {
         match &mut self.near {
             Some((near, held)) if ptr::eq(*near, branch) => *held |= slots,
@@ -409,11 +414,11 @@ impl<'s, V> Claim<'s, V> {
         }
     }
 
-    /// Gives back lock bits that were taken last.
+    /// Releases lock bits that were taken last.
     fn unlock(&mut self, branch: &'s Branch<V>, slots: u64) {
         debug_assert!(
             self.near.is_some_and(|(near, held)| ptr::eq(near, branch) && held & slots == slots),
-            "range_map.R2: lock bits are given back that were not taken last"
+            "range_map.R2: these lock bits were not taken last"
         );
         unlock_slots(branch, slots);
         if let Some((_, held)) = &mut self.near {
@@ -432,7 +437,8 @@ impl<'s, V> Claim<'s, V> {
         at: usize,
         backoff: &mut Backoff,
     ) -> Result<(), Stop> {
-        // ORDER: Acquire; pairs with Release in `bury`: what took the dead branch's place.
+        // ORDER: Acquire; pairs with Release in `retire_branch`: the link to the dead branch's
+        // successor.
         if branch.is_dead.load(Ordering::Acquire) {
             return Err(Stop::Gone);
         }
@@ -447,7 +453,7 @@ impl<'s, V> Claim<'s, V> {
             None
         };
         let Some(holder) = holder else {
-            backoff.pause(); // a call, which runs no user code
+            backoff.pause(); // the holder is in a call that runs no user code
             return Ok(());
         };
         if self.near.is_some() {
@@ -466,7 +472,8 @@ impl<'s, V> Claim<'s, V> {
         }
     }
 
-    /// Lets other threads park for this one, which holds what comes before the slot `want`.
+    /// Lets other threads park for this thread, which holds all keys of the range before the slot
+    /// `want`.
     fn announce(&mut self, want: (u64, u64)) {
         let range = (self.low, self.last);
         if let Some((record, _)) = &self.record {
@@ -477,14 +484,14 @@ impl<'s, V> Claim<'s, V> {
         self.record = Some((record, record.lock(Of::new("RangeMap", self.map))));
     }
 
-    /// Makes the claim one that user code runs under: threads that want its keys park, and cycles
-    /// are found.
+    /// Prepares the claim for user code that runs under it: threads that need its keys park, and
+    /// cycles are found.
     pub(super) fn open_to_user(&mut self) {
         self.announce(ALL_HELD);
         lock::held::enter();
     }
 
-    /// Releases the lock bits.
+    /// Releases the lock bits and the record.
     fn release(&mut self) {
         let mut prunes = false;
         while let Some((branch, slots)) = self.near.take() {
@@ -511,11 +518,11 @@ impl<V> Drop for Claim<'_, V> {
     }
 }
 
-/// Releases lock bits.
+/// Releases these lock bits.
 #[inline]
 pub(super) fn unlock_slots<V>(branch: &Branch<V>, slots: u64) {
-    // ORDER: Release; pairs with Acquire in `lock_slots` (range_map.R2). Other threads' changes of
-    // the word are read-modify-writes, so they continue its release sequence.
+    // ORDER: Release; pairs with Acquire in `lock_slots` (range_map.R2). Other threads change the
+    // word by read-modify-writes, so they continue its release sequence.
     let old = branch.locks.fetch_and(!slots, Ordering::Release);
-    debug_assert!(old & slots == slots, "range_map.R2: a slot is unlocked that is not locked");
+    debug_assert!(old & slots == slots, "range_map.R2: unlocks a slot that is not locked");
 }

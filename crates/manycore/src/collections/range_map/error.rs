@@ -1,12 +1,12 @@
-//! Why a call was refused.
+//! [`RangeError`], and the conversion of Rust's ranges to first and last keys.
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds, RangeInclusive};
 
 use super::trie::LAST_KEY;
 
-/// Why a call of a [`RangeMap`](super::RangeMap) did nothing. Each names the range that was asked
-/// for, by its first and last key.
+/// The reason why a call of a [`RangeMap`](super::RangeMap) did nothing. Each variant names the
+/// requested range by its first and last key.
 ///
 /// ```
 /// use manycore::collections::{RangeError, RangeMap};
@@ -21,47 +21,47 @@ use super::trie::LAST_KEY;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RangeError {
-    /// The range has no key: it is empty, ends before it starts, or wraps. Its bounds as they were
-    /// given, without a bound being the first or the last key.
+    /// The range has no key: it is empty, ends before it starts, or wraps. The fields are the
+    /// bounds as given, not converted to the first and the last key.
     Empty {
-        /// Where it starts.
+        /// The start bound.
         start: u64,
-        /// Where it ends.
+        /// The end bound.
         end: u64,
     },
-    /// Some of its keys have a value.
+    /// Some keys of the range have a value.
     Overlap {
-        /// What was asked for.
+        /// The requested range.
         range: RangeInclusive<u64>,
-        /// The first of its keys that have a value.
+        /// The first keys of it that have a value.
         taken: RangeInclusive<u64>,
     },
-    /// The calling thread holds a range of the same map: a change by way of the view would wait for
-    /// it, or could deadlock with another thread. Use the guard.
+    /// The calling thread holds a range of the same map. A change through the view would wait for
+    /// that thread itself, or could deadlock with another thread. Use the guard.
     Nested {
-        /// What was asked for.
+        /// The requested range.
         range: RangeInclusive<u64>,
-        /// What the thread holds.
+        /// The range that the thread holds.
         held: RangeInclusive<u64>,
     },
     /// The call would wait for ever: the thread that holds the range waits for something that the
     /// calling thread holds.
     Deadlock {
-        /// What was asked for.
+        /// The requested range.
         range: RangeInclusive<u64>,
     },
     /// The range is not within the range of the guard.
     OutOfGuard {
-        /// What was asked for.
+        /// The requested range.
         range: RangeInclusive<u64>,
-        /// What the guard holds.
+        /// The range of the guard.
         held: RangeInclusive<u64>,
     },
     /// No gap is large enough.
     NoGap {
-        /// Where it was looked for.
+        /// The range that was searched.
         range: RangeInclusive<u64>,
-        /// How many keys were wanted.
+        /// The requested number of keys.
         len: u64,
     },
 }
@@ -107,7 +107,7 @@ impl fmt::Display for RangeError {
 
 impl std::error::Error for RangeError {}
 
-/// First and last key of a range.
+/// Returns the first and last key of a range.
 #[inline]
 pub(super) fn keys_of(range: &impl RangeBounds<u64>) -> Result<(u64, u64), RangeError> {
     let (mut is_empty, mut first, mut last) = (false, 0, LAST_KEY);

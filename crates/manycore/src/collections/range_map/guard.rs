@@ -1,4 +1,4 @@
-//! A locked range.
+//! [`RangeGuard`], a locked range.
 
 use super::claim::Claim;
 use super::error::{RangeError, keys_of};
@@ -9,11 +9,11 @@ use crate::lock::held;
 use std::fmt;
 use std::ops::{RangeBounds, RangeInclusive};
 
-/// A locked range of a [`RangeMap`](super::RangeMap): until it is dropped, no other thread changes
+/// A locked range of a [`RangeMap`](super::RangeMap). Until it is dropped, no other thread changes
 /// the values of its keys. See [`RangeMapView::lock`](super::RangeMapView::lock).
 ///
-/// User code may run under it. If that panics, the range is unlocked, and what was changed stays
-/// changed. Look-ups of any thread go on, and see each change at once.
+/// User code may run under a guard. If it panics, the range is unlocked, and changes that were made
+/// remain. Look-ups of any thread go on, and see each change at once.
 ///
 /// ```
 /// let map = manycore::collections::RangeMap::new();
@@ -37,19 +37,20 @@ impl<'v, V> RangeGuard<'v, V> {
         Self { claim }
     }
 
-    /// The locked keys.
+    /// Returns the locked keys.
     pub fn keys(&self) -> RangeInclusive<u64> {
         self.claim.first..=self.claim.last
     }
 
-    /// The key's value, which stays the same until the guard changes it; of a key outside of the
-    /// guard, the value that it has now.
+    /// Returns the key's value, which stays the same until the guard changes it. A key outside of
+    /// the guard may have any value by the time this returns.
     #[must_use]
     pub fn get(&self, key: u64) -> Option<&'v V> {
         find(&self.claim.map.root, key, self.claim.section).map(|entry| &entry.value)
     }
 
-    /// The ranges that have a value, in order; a snapshot, but cut off at the guard's ends.
+    /// Iterates over the ranges that have a value, in order. This is a snapshot. Ranges are clipped
+    /// to the guard's.
     pub fn iter(&self) -> RangeMapIter<'_, V> {
         let keys = (self.claim.first, self.claim.last);
         RangeMapIter::new(self.claim.top, keys, self.claim.section)
@@ -68,7 +69,7 @@ impl<'v, V: Send + Sync> RangeGuard<'v, V> {
     /// As [`RangeMapView::insert`](super::RangeMapView::insert), within the guard.
     ///
     /// # Errors
-    /// [`RangeError::OutOfGuard`], `Overlap`, `Empty`. The map is as it was then, and the value is
+    /// [`RangeError::OutOfGuard`], `Overlap`, `Empty`. The map is then unchanged, and the value is
     /// dropped.
     pub fn insert(&mut self, range: impl RangeBounds<u64>, value: V) -> Result<&'v V, RangeError> {
         let keys = self.within(&range)?;
@@ -78,7 +79,7 @@ impl<'v, V: Send + Sync> RangeGuard<'v, V> {
     /// As [`RangeMapView::replace`](super::RangeMapView::replace), within the guard.
     ///
     /// # Errors
-    /// [`RangeError::OutOfGuard`], `Empty`. The map is as it was then, and the value is dropped.
+    /// [`RangeError::OutOfGuard`], `Empty`. The map is then unchanged, and the value is dropped.
     pub fn replace(
         &mut self,
         range: impl RangeBounds<u64>,

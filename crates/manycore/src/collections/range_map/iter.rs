@@ -1,4 +1,5 @@
-//! Walks over ranges, gaps, and what was removed. All look slot by slot, without a lock.
+//! Iterators over ranges, gaps and removed values. Those over the map read slot by slot, without a
+//! lock.
 
 use super::trie::{Branch, Entry};
 use super::write::{Piece, Pieces, visit, visit_back};
@@ -7,8 +8,8 @@ use std::fmt;
 use std::ops::{ControlFlow, RangeInclusive};
 use std::ptr;
 
-/// The first keys from `from` to `last` that have an entry: a slot, and those after it that have
-/// the same one.
+/// Returns the first keys from `from` to `last` that have an entry: those of a slot, and of the
+/// slots after it that have the same entry.
 fn next_run<'s, V>(
     top: &'s Branch<V>,
     from: u64,
@@ -30,7 +31,8 @@ fn next_run<'s, V>(
     run
 }
 
-/// As [`next_run`], the last keys: a slot, and those before it that have the same entry.
+/// Same as [`next_run`] for the last keys: those of a slot, and of the slots before it that have
+/// the same entry.
 fn last_run<'s, V>(
     top: &'s Branch<V>,
     from: u64,
@@ -52,7 +54,7 @@ fn last_run<'s, V>(
     run
 }
 
-/// The keys around `key` that have `entry` without a gap.
+/// Returns the keys around `key` that have `entry` without a gap.
 pub(super) fn run_around<'s, V>(
     top: &'s Branch<V>,
     key: u64,
@@ -78,7 +80,7 @@ pub(super) fn run_around<'s, V>(
     first..=last
 }
 
-/// The ranges of a map: see [`RangeMapView::iter`](super::RangeMapView::iter).
+/// Iterator over the ranges of a map: see [`RangeMapView::iter`](super::RangeMapView::iter).
 ///
 /// ```
 /// let map = manycore::collections::RangeMap::new();
@@ -91,7 +93,7 @@ pub(super) fn run_around<'s, V>(
 pub struct RangeMapIter<'v, V> {
     top: &'v Branch<V>,
     section: &'v Section<'v>,
-    /// What is left.
+    /// The keys that are left to visit.
     keys: Option<(u64, u64)>,
 }
 
@@ -129,7 +131,7 @@ impl<V> fmt::Debug for RangeMapIter<'_, V> {
     }
 }
 
-/// The ranges without a value: see [`RangeMapView::gaps`](super::RangeMapView::gaps).
+/// Iterator over the ranges without a value: see [`RangeMapView::gaps`](super::RangeMapView::gaps).
 ///
 /// ```
 /// let map = manycore::collections::RangeMap::new();
@@ -140,7 +142,7 @@ impl<V> fmt::Debug for RangeMapIter<'_, V> {
 /// ```
 pub struct Gaps<'v, V> {
     taken: RangeMapIter<'v, V>,
-    /// What is left.
+    /// The keys that are left to visit.
     keys: Option<(u64, u64)>,
 }
 
@@ -190,7 +192,8 @@ impl<V> fmt::Debug for Gaps<'_, V> {
     }
 }
 
-/// The keys that a removal has taken values off, in order, with these values, which the view keeps.
+/// Iterator over the keys from which a call has removed values, in order, with these values. The
+/// view keeps them.
 ///
 /// See [`RangeMapView::remove`](super::RangeMapView::remove) for an example.
 pub struct Removed<'v, V> {

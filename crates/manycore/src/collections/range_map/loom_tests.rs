@@ -1,6 +1,6 @@
-//! Models of laws range_map.R2 to range_map.R8, on a trie of three levels with two slots in a
-//! branch (keys 0 to 7), where no empty branch is kept. What loom can and can't show is in the
-//! header of [`crate::percpu::loom_tests`]. Values are canaries, as in the models of sections.
+//! Models of range_map.R2 to range_map.R8, on a trie of three levels with two slots in a branch
+//! (keys 0 to 7), where no empty branch is kept. The header of [`crate::percpu::loom_tests`] says
+//! what loom can show and what it cannot. Values are canaries, as in the models of sections.
 
 use super::RangeMap;
 use crate::percpu::loom_tests::{RACE, large_model, model, must_catch, unexplored};
@@ -38,23 +38,23 @@ impl Drop for Canary {
     }
 }
 
-// SAFETY: the cell is what the tests are about.
+// SAFETY: the tests exist to check the accesses to this cell.
 unsafe impl Sync for Canary {}
 
-/// A map from ranges to numbers, how many values were freed, and what a lock guards.
+/// A map from ranges to numbers, the number of freed values, and a cell that a lock guards.
 struct Cage {
     map: RangeMap<Canary>,
     freed: Arc<AtomicUsize>,
     guarded: UnsafeCell<usize>,
 }
 
-// SAFETY: `guarded` is what the tests are about.
+// SAFETY: the tests exist to check the accesses to `guarded`.
 unsafe impl Sync for Cage {}
 // SAFETY: owned data.
 unsafe impl Send for Cage {}
 
 impl Cage {
-    /// A map with number 0 under the range.
+    /// Makes a map with number 0 under the range.
     fn new(range: Option<RangeInclusive<u64>>) -> Arc<Self> {
         unexplored(|| {
             let domain = Domain::builder().mode(Mode::Epoch).batch_nodes(1).build().unwrap();
@@ -87,7 +87,7 @@ impl Cage {
         self.map.enter().get(key).map(Canary::sing)
     }
 
-    /// Counts under the lock of a range.
+    /// Increments the guarded number under the lock of a range.
     fn count_in(&self, range: RangeInclusive<u64>) {
         let view = self.map.enter();
         let guard = view.lock(range).unwrap();
@@ -113,7 +113,7 @@ fn loom_range_map_get_against_remove_prune_and_insert() {
             assert_eq!(cage.remove(2..=2), 1);
             cage.insert(2..=2, 1);
         });
-        // The order of what the key shows: the first value, none, the second.
+        // The states of the key in their order: the first value, absent, the second value.
         let place = |seen: Option<usize>| seen.map_or(1, |number| 2 * number);
         let (first, second) = (place(cage.look(2)), place(cage.look(2)));
         assert!(first <= second, "{first} before {second}");
@@ -165,12 +165,12 @@ fn loom_range_map_overlapping_replacements_take_place_one_after_the_other() {
 #[test]
 fn loom_range_map_locks_of_a_key_exclude_each_other() {
     model(1, || {
-        // So that there is a branch with the key's slot.
+        // Makes a branch that has the key's slot.
         let cage = Cage::new(Some(3..=3));
         let other = spawn(&cage, |cage| cage.count_in(2..=2));
         cage.count_in(2..=2);
         other.join().unwrap();
-        // SAFETY: the other thread is gone.
+        // SAFETY: the other thread has ended.
         assert_eq!(cage.guarded.with(|guarded| unsafe { *guarded }), 2);
     });
 }
@@ -207,7 +207,7 @@ fn loom_range_map_removals_of_parts_free_the_value_once() {
 #[test]
 fn loom_range_map_update_of_a_slot_of_which_a_part_is_locked() {
     model(2, || {
-        // Two keys in one slot without a branch: the guard gives it one.
+        // Two keys share a slot without a branch. The guard divides it.
         let cage = Cage::new(Some(2..=3));
         let other = spawn(&cage, |cage| {
             let view = cage.map.enter();
@@ -224,7 +224,7 @@ fn loom_range_map_update_of_a_slot_of_which_a_part_is_locked() {
 #[test]
 fn loom_range_map_updates_of_two_parts_of_a_slot() {
     model(2, || {
-        // As many as a list has room for, then more: a branch takes its place.
+        // A list has no more room, so a branch takes its place.
         let cage = Cage::new(Some(2..=2));
         let other = spawn(&cage, |cage| assert_eq!(cage.remove(2..=2), 1));
         cage.insert(3..=3, 1);
@@ -234,7 +234,8 @@ fn loom_range_map_updates_of_two_parts_of_a_slot() {
     });
 }
 
-/// A waiter of the thread's first range, which still seems to wait, has what it wants next.
+/// A thread that still seems to wait for the guard's range has locked the range that the guard's
+/// owner needs next. That is no cycle.
 #[test]
 fn loom_range_map_end_of_a_wait_closes_no_cycle() {
     large_model(2, || {

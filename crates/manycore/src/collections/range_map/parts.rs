@@ -1,26 +1,26 @@
-//! Lists of parts: what a slot leads to whose keys have few entries, too few for a branch (law
-//! range_map.R9).
+//! Lists of parts, for slots whose keys have a few entries: too few for a branch (range_map.R9).
 
 use crate::section::{Section, Weight};
 use crate::slab::classes::{self, ALIGN};
 use std::alloc::Layout;
 use std::ptr::{self, NonNull};
 
-/// How many parts a list has at most. A slot with more gets a branch.
-pub(super) const MOST: usize = if cfg!(any(manycore_loom, manycore_shuttle)) { 1 } else { 7 };
-/// An update may cut a part in two and add one before its list turns out to be too long.
-const ROOM: usize = MOST + 2;
+/// Maximum number of parts in a list. A slot with more parts gets a branch.
+pub(super) const MAX_PARTS: usize = if cfg!(any(manycore_loom, manycore_shuttle)) { 1 } else { 7 };
+/// Room for the parts of a new list: an update may cut a part in two and add a part before the list
+/// turns out to be too long.
+const CAPACITY: usize = MAX_PARTS + 2;
 
-/// The bits of a word that tell how many parts its list has: none, if it leads to an entry.
+/// Bits of a word that contain the length of its list. Zero if the word leads to an entry.
 pub(super) const LEN: usize = 0b1110;
 const LEN_SHIFT: u32 = 1;
 
-/// Keys within one slot that have an entry.
+/// Keys within one slot, and the entry that they have.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     pub(super) first: u64,
     pub(super) last: u64,
-    /// As the word of a slot.
+    /// The word of a slot that leads to the entry.
     pub(super) entry: *mut (),
 }
 
@@ -48,55 +48,55 @@ fn len_of(word: *mut ()) -> usize {
     (word.addr() & LEN) >> LEN_SHIFT
 }
 
-/// The list that a word with a length leads to.
+/// Returns the list that a word with a length leads to.
 ///
 /// # Safety
-/// The word is one of [`Parts::to_list`], and the list is freed after `'s`.
+/// The word comes from [`Parts::to_list`], and the list is freed after `'s`.
 #[inline(always)]
 pub(super) unsafe fn list<'s>(word: *mut ()) -> &'s [Part] {
     let parts = word.map_addr(|bits| bits & !LEN).cast::<Part>();
-    // SAFETY: range_map.R9 - `to_list` wrote so many parts there, which never change; the caller
+    // SAFETY: range_map.R9 - `to_list` wrote as many parts there, which never change. The caller
     // keeps the list (# Safety).
     unsafe { std::slice::from_raw_parts(parts, len_of(word)) }
 }
 
-/// Frees a list, and no entry.
+/// Frees a list, but none of the entries.
 ///
 /// # Safety
-/// The word is one of [`Parts::to_list`], and no other thread has the list.
+/// The word comes from [`Parts::to_list`], and no other thread has the list.
 pub(super) unsafe fn free_list(word: NonNull<()>) {
     let word = word.as_ptr();
     let layout = layout(len_of(word));
     let Some(list) = NonNull::new(word.map_addr(|bits| bits & !LEN).cast()) else {
         unreachable!("a list has an address")
     };
-    // SAFETY: allocated by `to_list` with the layout of this length; the caller has it alone
+    // SAFETY: `to_list` allocated it with the layout for this length. No other thread has it
     // (# Safety).
     unsafe { classes::free(list, layout) };
 }
 
-/// Frees a list that was unlinked, after the grace period.
+/// Retires a list: it is freed after the grace period.
 ///
 /// # Safety
-/// The word is one of [`Parts::to_list`]; it was unlinked under its slot's lock bit, and comes
-/// here once.
+/// The word comes from [`Parts::to_list`]. The caller has unlinked it under its slot's lock bit,
+/// and retires it once.
 pub(super) unsafe fn retire_list(word: *mut (), section: &Section<'_>) {
     let weight = Weight::exact(layout(len_of(word)).size());
-    // The whole word: `free_list` takes the length from it.
+    // The whole word, because `free_list` takes the length from it.
     let Some(address) = NonNull::new(word) else { unreachable!("a list has an address") };
     // SAFETY: range_map.R9 - unlinked, and by one thread (# Safety).
     unsafe { section.retire_raw_quietly(address, weight, free_list) };
 }
 
-/// The parts of a slot that are being changed, in order.
+/// The parts of a slot during an update, in order.
 pub(super) struct Parts {
-    parts: [Part; ROOM],
+    parts: [Part; CAPACITY],
     len: usize,
 }
 
 impl Parts {
     pub(super) fn new() -> Self {
-        Self { parts: [Part::NONE; ROOM], len: 0 }
+        Self { parts: [Part::NONE; CAPACITY], len: 0 }
     }
 
     #[inline]
@@ -105,8 +105,8 @@ impl Parts {
         self.len += 1;
     }
 
-    /// Takes the keys off these parts, and gives them the entry, if it is not null: what a slot
-    /// leads to after an update.
+    /// Returns the parts of a slot after an update: removes the keys from `old` and, unless `entry`
+    /// is null, adds them with that entry.
     pub(super) fn replaced(old: &[Part], keys: (u64, u64), entry: *mut ()) -> Self {
         let mut new = Self::new();
         let mut added = entry.is_null();
@@ -128,28 +128,28 @@ impl Parts {
         new
     }
 
-    /// Whether a list may have them.
-    pub(super) fn are_few(&self) -> bool {
-        self.len <= MOST
+    /// Returns true if the parts fit in a list.
+    pub(super) fn fit_in_list(&self) -> bool {
+        self.len <= MAX_PARTS
     }
 
     pub(super) fn as_slice(&self) -> &[Part] {
         &self.parts[..self.len]
     }
 
-    /// The word of a list of these parts.
+    /// Allocates a list of these parts, and returns the word that leads to it.
     pub(super) fn to_list(&self) -> *mut () {
-        debug_assert!(self.are_few(), "range_map.R9: a list is too long");
+        debug_assert!(self.fit_in_list(), "range_map.R9: a list is too long");
         let layout = layout(self.len);
         assert!(self.len > 0, "a slot without parts is empty");
         let list = classes::allocate(layout).as_ptr();
-        // SAFETY: just allocated, with room for so many parts.
+        // SAFETY: just allocated, with room for as many parts.
         unsafe { ptr::copy_nonoverlapping(self.parts.as_ptr(), list.cast::<Part>(), self.len) };
         list.cast::<()>().map_addr(|bits| bits | self.len << LEN_SHIFT)
     }
 }
 
-/// Those of the parts that are in a span, cut off at its ends.
+/// Returns the parts that are in a span, clipped to it.
 pub(super) fn parts_in(parts: &[Part], span: (u64, u64)) -> Parts {
     let mut inside = Parts::new();
     for part in parts {
@@ -161,7 +161,7 @@ pub(super) fn parts_in(parts: &[Part], span: (u64, u64)) -> Parts {
     inside
 }
 
-/// The part of a span that is in a range.
+/// Returns the part of a span that is in a range.
 #[inline(always)]
 pub(super) fn clip(span: (u64, u64), first: u64, last: u64) -> (u64, u64) {
     (span.0.max(first), span.1.min(last))

@@ -1,4 +1,4 @@
-//! How branches that have become empty are given back (law range_map.R8).
+//! Pruning: unlinks and frees branches that have become empty (range_map.R8).
 
 use super::RangeMap;
 use super::claim::unlock_slots;
@@ -9,20 +9,20 @@ use crate::section::Section;
 use crate::sync::{Ordering, seeded_bug};
 use std::ptr;
 
-/// What became of a branch.
+/// The result of pruning a branch.
 enum Pruned {
-    /// It is gone, and this branch has become empty by that.
+    /// It is unlinked, and the branch above, at this key and level, is now empty.
     Above(u64, u32),
     Done,
-    /// Another thread has a lock bit.
+    /// Another thread holds a lock bit.
     Busy,
 }
 
 impl<V> RangeMap<V> {
-    /// Lists a branch that the calling thread has found empty, unless a thread has already. Returns
-    /// whether there are too many.
+    /// Adds a branch that the calling thread has found empty to its list, unless a thread has
+    /// listed it already. Returns true if the list is longer than it may be.
     pub(super) fn list_empty(&self, branch: &Branch<V>, section: &Section<'_>) -> bool {
-        // ORDER (both): Relaxed; a branch that is overlooked is listed when it is next used.
+        // ORDER: Relaxed (both); a branch that is overlooked is listed when it is next used.
         if branch.is_listed.load(Ordering::Relaxed)
             || branch.is_listed.swap(true, Ordering::Relaxed)
         {
@@ -35,11 +35,11 @@ impl<V> RangeMap<V> {
         })
     }
 
-    /// Gives back what the calling thread has listed beyond what it may keep.
+    /// Prunes branches from the calling thread's list while it is longer than it may be.
     #[cold]
     pub(super) fn prune_listed(&self, section: &Section<'_>) {
         let record = self.records.own(section.slot());
-        // Two at a time, because one that is busy stays.
+        // Up to two, because a busy branch returns to the list.
         for _ in 0..2 {
             let oldest = record.with_listed(|listed| {
                 if listed.len() > RANGE_BRANCHES_KEPT { listed.pop_front() } else { None }
@@ -51,8 +51,8 @@ impl<V> RangeMap<V> {
         }
     }
 
-    /// Gives back the branch at this key and level, if it is empty, and those above that are empty
-    /// then. Returns false if it is locked.
+    /// Prunes the branch at this key and level if it is empty, and then each branch above that has
+    /// become empty. Returns false if a lock bit is taken.
     fn prune(&self, mut first: u64, mut level: u32, section: &Section<'_>) -> bool {
         loop {
             match self.prune_one(first, level, section) {
@@ -73,7 +73,7 @@ impl<V> RangeMap<V> {
                 Slot::Branch(below) if below.level == level && below.first == first => {
                     break (at, below);
                 }
-                _ => return Pruned::Done, // gone already
+                _ => return Pruned::Done, // unlinked already
             }
         };
         if branch.used() != 0 {
@@ -87,11 +87,12 @@ impl<V> RangeMap<V> {
         }
         let mut pruned = Pruned::Busy;
         let is_linked = !above.is_dead.load(Ordering::Relaxed)
-            // SAFETY: range_map.R6 - `above` is not dead; the section keeps what its slot leads to.
+            // SAFETY: range_map.R6 - `above` is not dead. The section keeps the node that its slot
+            // leads to.
             && matches!(unsafe { decode::<V>(above.word_to_change(at), section) },
                 Slot::Branch(below) if ptr::eq(below, branch));
         if is_linked && try_lock(branch, ALL) {
-            // BUG: a branch is unlinked that was empty before its lock bits were taken, not after
+            // BUG: a branch is unlinked because it was empty before its lock bits were taken
             // (range_map.R8).
             if branch.used() == 0 || seeded_bug!("pruned-though-used") {
                 above.set(at, ptr::null_mut());
@@ -107,7 +108,7 @@ impl<V> RangeMap<V> {
         pruned
     }
 
-    /// Gives back every branch that is empty and not in use.
+    /// Prunes every branch that is empty and whose lock bits are free.
     pub(super) fn prune_all(&self, section: &Section<'_>) {
         let mut empty = Vec::new();
         collect_empty(&self.root, section, &mut empty);
@@ -129,7 +130,7 @@ fn collect_empty<V>(branch: &Branch<V>, section: &Section<'_>, empty: &mut Vec<(
     }
 }
 
-/// Takes lock bits if they are free.
+/// Takes these lock bits if all are free.
 fn try_lock<V>(branch: &Branch<V>, slots: u64) -> bool {
     // ORDER: Acquire; pairs with Release in `unlock_slots` (range_map.R2).
     let lock = |seen: u64| (seen & slots == 0).then_some(seen | slots);

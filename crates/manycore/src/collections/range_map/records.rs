@@ -1,5 +1,5 @@
-//! Which range each thread holds for long: under a guard, or while it waits for the rest of it. A
-//! thread that has to wait parks on the holder's record (law range_map.R7).
+//! Records of the ranges that threads hold for long: under a guard, or while a thread waits for the
+//! rest of its range. A thread that has to wait parks on the holder's record (range_map.R7).
 
 use super::error::RangeError;
 use crate::lock::{self, Hold, Refused};
@@ -9,33 +9,34 @@ use crate::sync::{AtomicU64, AtomicUsize, Backoff, Ordering, UnsafeCell, fence, 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
-/// Empty branches, by first key and level, the one listed first in front.
+/// Empty branches, by first key and level, in the order in which they were listed.
 pub(super) type Listed = VecDeque<(u64, u32)>;
 
-/// What the owner of a slot holds. Written by the owner alone, but for the lock.
+/// The range that the owner of a slot holds. Only the owner writes it, except for the lock.
 #[repr(align(128))]
 pub(super) struct Record {
-    /// Locked as long as the owner holds the range; by waiters for a moment.
+    /// The record's lock. The owner holds it while it holds the range. Waiters hold it for a
+    /// moment.
     pub(super) word: AtomicUsize,
-    /// Threads that wait for the word, or are about to.
+    /// Number of threads that wait for the lock, or are about to.
     waiters: AtomicUsize,
     /// Odd while the fields below are being written.
     version: AtomicU64,
-    /// The range, of which all is held but for what comes from `want` on.
+    /// The range. The owner holds all of it before the slot `want`.
     first: AtomicU64,
     last: AtomicU64,
-    /// First and last key of the slot whose lock bit the owner waits for; of [`ALL_HELD`], if it
+    /// First and last key of the slot whose lock bit the owner waits for, or [`ALL_HELD`] if it
     /// holds the whole range.
     want: [AtomicU64; 2],
-    /// For the owner alone.
+    /// Used only by the owner.
     listed: UnsafeCell<Listed>,
 }
 
-/// No slot: it would end before it begins.
+/// No slot, because it would end before it begins.
 pub(super) const ALL_HELD: (u64, u64) = (u64::MAX, 0);
 
-// SAFETY: `listed` is used by the slot's owner alone, through `with_listed`; a slot has one owner
-// at a time, and is handed over with what it did (percpu.P2).
+// SAFETY: only the slot's owner uses `listed`, through `with_listed`. A slot has one owner at a
+// time, and is handed over with everything that its owner did (percpu.P2).
 unsafe impl Sync for Record {}
 
 impl From<usize> for Record {
@@ -53,15 +54,16 @@ impl From<usize> for Record {
 }
 
 impl Record {
-    /// Runs `f`, which calls nothing of the user's, on the empty branches that the owner has
-    /// listed. For the owner.
+    /// Runs `f` on the empty branches that the owner has listed. Called by the owner. `f` runs no
+    /// user code.
     pub(super) fn with_listed<R>(&self, f: impl FnOnce(&mut Listed) -> R) -> R {
-        // SAFETY: percpu.P2 - the calling thread owns the slot, as `Records::own` asks for, and `f`
-        // does not come back here.
+        // SAFETY: percpu.P2 - the calling thread owns the slot, as `Records::own` requires, and `f`
+        // does not call this function.
         self.listed.with_mut(|listed| f(unsafe { &mut *listed }))
     }
 
-    /// The owner holds the range up to the slot `want`, or is about to lock the record.
+    /// Publishes that the owner holds the range up to the slot `want`, or is about to lock the
+    /// record.
     pub(super) fn set(&self, range: (u64, u64), want: (u64, u64)) {
         // ORDER: Relaxed; the owner's own word.
         let version = self.version.load(Ordering::Relaxed);
@@ -74,20 +76,21 @@ impl Record {
         self.want[1].store(want.1, Ordering::Relaxed);
         // ORDER: Release; pairs with Acquire in `has`: the fields before the even version.
         self.version.store(version + 2, Ordering::Release);
-        // ORDER: Release; makes the owner's lock instruction, if it comes next, publish the fields:
-        // pairs with the first fence of `has`.
+        // ORDER: Release; if the owner takes the lock next, its locked instruction publishes the
+        // fields. Pairs with the first fence of `has`.
         fence(Ordering::Release);
     }
 
-    /// Locks the record for the owner, after threads that waited for its last range have left: they
-    /// wait for nothing that it holds any more, and would close cycles that are none.
+    /// Locks the record for the owner, after all threads that waited for its last range have left.
+    /// They wait for nothing that the owner holds now, and would seem to close cycles.
     pub(super) fn lock(&self, of: Of) -> Hold<'_> {
         let mut backoff = Backoff::new();
-        // ORDER: SeqCst; the owner's last unlocking and then the count here, a waiter's count and
-        // then the lock in `wait`: one of the two sees the other.
+        // ORDER: SeqCst; store buffering. The owner releases its last range and then loads the
+        // count here. A waiter, in `wait`, counts itself and then loads the lock. One of them sees
+        // the other's store.
         fence(Ordering::SeqCst);
-        // BUG: a record is locked for another range while threads are still on their way out of the
-        // wait for the last one, and seem to wait for this one (range_map.R7).
+        // BUG: a record is locked for a new range while threads are still leaving the wait for the
+        // old one, so they seem to wait for the new range (range_map.R7).
         while self.waiters.load(Ordering::Acquire) != 0 && !seeded_bug!("locked-over-waiters") {
             backoff.pause();
         }
@@ -108,19 +111,19 @@ impl Record {
         waited
     }
 
-    /// The owner is about to release the range.
+    /// Announces that the owner is about to release the range.
     pub(super) fn clear(&self) {
         self.set((1, 0), ALL_HELD);
     }
 
-    /// The range that the owner holds or takes.
+    /// Returns the range that the owner holds or is taking.
     pub(super) fn range(&self) -> RangeInclusive<u64> {
-        // ORDER: Relaxed; for the owner, or within `has`.
+        // ORDER: Relaxed; called by the owner, or within `has`.
         self.first.load(Ordering::Relaxed)..=self.last.load(Ordering::Relaxed)
     }
 
-    /// Whether the owner holds the lock bit of the slot with this span. (False while it is just
-    /// saying so.)
+    /// Returns true if the owner holds the lock bit of the slot with this span. Returns false while
+    /// the owner is changing the record.
     pub(super) fn has(&self, span: (u64, u64)) -> bool {
         // ORDER: Relaxed load, and Acquire by the fence; pairs with the last fence of `set`: the
         // fields are not older than the lock.
@@ -136,7 +139,7 @@ impl Record {
         // fence of `set`.
         fence(Ordering::Acquire);
         let is_whole = version % 2 == 0 && self.version.load(Ordering::Relaxed) == version;
-        // Of the slots around the one it waits for, the owner has those within its range.
+        // Of the slots around the slot that it waits for, the owner holds those within its range.
         let is_around = span.0 <= want.0 && want.1 <= span.1 && span != want;
         is_whole
             && *range.start() <= span.0
@@ -145,7 +148,7 @@ impl Record {
     }
 }
 
-/// A record for each slot.
+/// The records of all slots.
 pub(super) struct Records(Segmented<Record>);
 
 impl Records {
@@ -153,17 +156,19 @@ impl Records {
         Self(Segmented::new())
     }
 
-    /// The calling thread's record. The slot is that of a section of the calling thread's.
+    /// Returns the calling thread's record. `slot` is that of a section of the calling thread.
     pub(super) fn own(&self, slot: usize) -> &Record {
         self.0.get_or_init(slot)
     }
 
-    /// The record, another slot's than `own`, whose owner holds the slot with this span.
+    /// Returns the record, other than slot `own`'s, whose owner holds the slot with this span.
     pub(super) fn holder(&self, span: (u64, u64), own: usize) -> Option<&Record> {
         let mut others = self.0.iter().filter(|(slot, _)| *slot != own);
         others.find(|(_, record)| record.has(span)).map(|(_, record)| record)
     }
 
+    /// Checks that the calling thread holds no range of the map.
+    ///
     /// # Errors
     /// `Nested`, if the calling thread holds a range.
     #[inline]

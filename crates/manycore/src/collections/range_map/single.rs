@@ -1,32 +1,32 @@
-//! Updates of ranges that lie in one slot without a branch, as most do: a brief claim of one lock
-//! bit (range_map.R4), without what a claim of several branches needs. What this can't do at once,
-//! it leaves to a [`Claim`](super::claim::Claim).
+//! Fast path for updates of ranges that lie in one slot without a branch, as most ranges do. It is
+//! a brief claim of one lock bit (range_map.R4), without the bookkeeping for several branches.
+//! Where it cannot succeed at once, the caller uses a [`Claim`](super::claim::Claim).
 
 use super::RangeMap;
 use super::claim::unlock_slots;
 use super::error::RangeError;
-use super::parts::{MOST, Part, clip};
+use super::parts::{MAX_PARTS, Part, clip};
 use super::trie::{
     Branch, Entry, OwnEntry, ROOT_LEVEL, Slot, bits, brief_level, decode, parts_of, slot_of,
 };
-use super::write::{Pieces, change_slot, meet, settle};
+use super::write::{Pieces, change_slot, overlap, settle};
 use crate::section::Section;
 use crate::sync::{LoadToChange, Ordering, prefetch};
 use std::ops::RangeInclusive;
 
-/// A slot that has all keys of a range, locked; dropping this unlocks it.
+/// A locked slot that has all keys of a range. Dropping this unlocks the slot.
 struct Single<'s, V> {
     map: &'s RangeMap<V>,
     section: &'s Section<'s>,
     branch: &'s Branch<V>,
     at: usize,
     keys: (u64, u64),
-    /// Whether the branch may be empty afterwards.
+    /// True if the update removes keys, so that the branch may be empty afterwards.
     removes: bool,
 }
 
 impl<'s, V> Single<'s, V> {
-    /// Locks the slot, if the range has one that is free and needs no branch.
+    /// Locks the slot, if all keys are in one slot that is free and needs no branch.
     #[inline(always)]
     fn lock(
         map: &'s RangeMap<V>,
@@ -46,7 +46,7 @@ impl<'s, V> Single<'s, V> {
                 Slot::Branch(below) if below.holds(keys.0, keys.1) => branch = below,
                 Slot::Branch(_) => return None,
                 _ if branch.level <= highest => {
-                    // Beside the locking instruction, which later loads wait for.
+                    // Overlaps with the locked instruction, which later loads wait for.
                     prefetch(word);
                     break at;
                 }
@@ -55,8 +55,9 @@ impl<'s, V> Single<'s, V> {
         };
         let (bit, is_whole) = (bits(at, at), keys == branch.span(at));
         if is_whole {
-            // No part of the slot would be kept from others by a branch of its own, so it does not
-            // matter if other threads change the word. A bit that is set already stays so.
+            // The range is the whole slot, so a branch below it would separate no threads. So
+            // contention for the word is no reason to give way. A bit that is set already stays
+            // set.
             // ORDER: Acquire; pairs with Release in `unlock_slots` (range_map.R2).
             if branch.locks.fetch_or(bit, Ordering::Acquire) & bit != 0 {
                 return None;
@@ -85,17 +86,17 @@ impl<'s, V> Single<'s, V> {
         unsafe { decode(self.branch.word_to_change(self.at), self.section) }
     }
 
-    /// The parts of the slot. `whole` has room for one.
+    /// Returns the parts of the slot. `whole` is the caller's buffer for a single part.
     #[inline(always)]
     fn parts<'a>(&'a self, whole: &'a mut Part) -> &'a [Part] {
         let (word, span) = (self.branch.word_to_change(self.at), self.branch.span(self.at));
         parts_of(word, self.slot(), span, whole)
     }
 
-    /// The first keys of the range that have an entry, if there are any.
+    /// Returns the first keys of the range that have an entry, if any.
     #[inline(always)]
     fn first_taken(&self, parts: &[Part]) -> Option<RangeInclusive<u64>> {
-        let mut met = parts.iter().map(Part::keys).filter(|keys| meet(*keys, self.keys));
+        let mut met = parts.iter().map(Part::keys).filter(|keys| overlap(*keys, self.keys));
         let (first, mut last) = met.next()?;
         for next in met {
             if last.wrapping_add(1) != next.0 {
@@ -121,7 +122,7 @@ impl<V> Drop for Single<'_, V> {
     }
 }
 
-/// Gives the keys a value, if none of them has one. The value comes back if this needs a claim.
+/// Inserts a value if none of the keys has one. Returns the value as `Err` if a claim is needed.
 #[inline]
 pub(super) fn insert<'s, V: Send + Sync>(
     map: &'s RangeMap<V>,
@@ -135,10 +136,10 @@ pub(super) fn insert<'s, V: Send + Sync>(
     let mut whole = Part::NONE;
     let parts = single.parts(&mut whole);
     if let Some(taken) = single.first_taken(parts) {
-        drop(single); // before the value
+        drop(single); // so that the value is dropped without the lock
         return Ok(Err(RangeError::Overlap { range: keys.0..=keys.1, taken }));
     }
-    if parts.len() == MOST {
+    if parts.len() == MAX_PARTS {
         drop(single);
         return Err(value);
     }
@@ -146,12 +147,12 @@ pub(super) fn insert<'s, V: Send + Sync>(
     let changed =
         change_slot(single.branch, single.at, keys, word, section, true, &mut Pieces::new());
     debug_assert!(changed, "range_map.R9: the slot has room for a part, and no branch");
-    // SAFETY: linked under the slot's lock bit just now, and retired only after it was unlinked:
-    // the section keeps it (range_map.R6).
+    // SAFETY: linked under the slot's lock bit just now, and retired only after it was unlinked.
+    // The section keeps it (range_map.R6).
     Ok(Ok(unsafe { &(*word.cast::<Entry<V>>()).value }))
 }
 
-/// Takes the values off the keys, unless this needs a claim.
+/// Removes the values of the keys. Returns `None` if a claim is needed.
 #[inline]
 pub(super) fn remove<'s, V: Send + Sync>(
     map: &'s RangeMap<V>,

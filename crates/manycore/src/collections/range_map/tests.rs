@@ -1,4 +1,4 @@
-//! A map alone, against the plain form of it; the trie's arithmetic.
+//! Tests of a map that one thread uses, against a plain model, and of the trie's arithmetic.
 
 use super::trie::{BITS, LAST_KEY, bits, level_for};
 use super::{RangeError, RangeMap};
@@ -20,10 +20,10 @@ fn level_is_the_lowest_with_both_keys_and_more() {
     assert_eq!(BITS, 6);
 }
 
-/// A range's value by its number, and the numbers of all inserted.
+/// The plain model of a map.
 #[derive(Default)]
 struct Plain {
-    /// Last key and value by first key.
+    /// Last key and value of each range, by its first key.
     ranges: BTreeMap<u64, (u64, u32)>,
 }
 
@@ -73,7 +73,8 @@ impl Random {
         self.next() % n
     }
 
-    /// A range near others, of any size, often on a slot's bounds, sometimes at an end.
+    /// Returns a range near others, of any size, often on a slot's bounds, and sometimes at an end
+    /// of the key space.
     fn range(&mut self) -> (u64, u64) {
         let unit = 1_u64 << [0, 0, 3, 6, 12, 18, 30, 59][self.below(8) as usize];
         let place = match self.below(4) {
@@ -202,7 +203,7 @@ fn random_operations_do_as_a_plain_map() {
     }
 }
 
-/// What an iterator yields from both ends is what it yields from the first.
+/// Checks that an iterator yields the same items from both ends as from the front.
 fn from_both_ends<I>(iter: impl Fn() -> I, random: &mut Random)
 where
     I: DoubleEndedIterator<Item: PartialEq + std::fmt::Debug>,

@@ -1,4 +1,4 @@
-//! A map as one section sees it: what can be done with it.
+//! Views: a map as one section sees it, and what can be done with it.
 
 use super::RangeMap;
 use super::claim::{Claim, Fit};
@@ -13,10 +13,10 @@ use std::fmt;
 use std::ops::{RangeBounds, RangeInclusive};
 use std::ptr;
 
-/// A [`RangeMap`] and an open section: references to values borrow from it.
+/// A [`RangeMap`] and an open section. References to values borrow from the view.
 ///
-/// Keep it for as long as references are needed, or for many calls in a row, but not while waiting
-/// for anything: see [`Section`]. It stays with its thread. Views nest.
+/// Keep a view for as long as references are needed, or for many calls in a row, but not while
+/// waiting for anything: see [`Section`]. A view stays on its thread. Views nest.
 ///
 /// ```
 /// use manycore::collections::RangeMap;
@@ -39,17 +39,17 @@ impl<'m, V> RangeMapView<'m, V> {
         Self { map, section }
     }
 
-    /// The map.
+    /// Returns the map.
     pub fn map(&self) -> &'m RangeMap<V> {
         self.map
     }
 
-    /// Lets go of everything that was removed before, as if the view were closed and opened again.
+    /// Releases everything that was removed before, as if the view were closed and opened again.
     pub fn refresh(&mut self) {
         self.section.refresh();
     }
 
-    /// The key's value.
+    /// Returns the key's value.
     ///
     /// ```
     /// let map = manycore::collections::RangeMap::new();
@@ -65,34 +65,35 @@ impl<'m, V> RangeMapView<'m, V> {
         find(&self.map.root, key, &self.section).map(|entry| &entry.value)
     }
 
-    /// Whether the key has a value.
+    /// Returns true if the key has a value.
     #[inline]
     #[must_use]
     pub fn contains_key(&self, key: u64) -> bool {
         self.get(key).is_some()
     }
 
-    /// The key's value, and the keys around it that have the same one: of the range that was
-    /// inserted, what was not removed or [split](Self::split) off since.
+    /// Returns the key's value, and the adjacent keys around it that have the same value. These are
+    /// the keys of the inserted range that were neither removed nor [split](Self::split) off since.
     ///
-    /// Consistency: the value is the key's; how far it reaches is found slot by slot, so
-    /// concurrent changes beside the key may be seen or not. Cost: the slots of the range.
+    /// Consistency: the value is the key's. Its keys are found slot by slot, so concurrent changes
+    /// beside the key may be seen or not. Cost: the slots of the range.
     #[must_use]
     pub fn get_range(&self, key: u64) -> Option<(RangeInclusive<u64>, &V)> {
         let entry = find(&self.map.root, key, &self.section)?;
         Some((run_around(&self.map.root, key, entry, &self.section), &entry.value))
     }
 
-    /// The ranges that have a value, in order, with their values; from both ends if one likes.
+    /// Iterates over the ranges that have a value, in order, with their values. The iterator is
+    /// double-ended.
     ///
     /// Consistency: not a snapshot. A range that is present throughout is yielded exactly once, in
-    /// one piece; concurrent changes may be seen or not, or in part. Cost: a descent for
-    /// each slot in use.
+    /// one piece. Concurrent changes may be seen, in whole or in part, or not. Cost: a descent for
+    /// each range, and the slots of the range.
     pub fn iter(&self) -> RangeMapIter<'_, V> {
         self.iter_within((0, LAST_KEY))
     }
 
-    /// The first range that has a value, with its value; `None` if no key has one.
+    /// Returns the first range that has a value, with its value, or `None` if no key has a value.
     ///
     /// ```
     /// let map = manycore::collections::RangeMap::new();
@@ -105,21 +106,21 @@ impl<'m, V> RangeMapView<'m, V> {
     /// # Ok::<(), manycore::collections::RangeError>(())
     /// ```
     ///
-    /// Consistency: as [`iter`](Self::iter): an empty slot that was passed may have been filled
-    /// since. Cost: a descent, and the slots of the range.
+    /// Consistency: as [`iter`](Self::iter): an empty slot may be filled after the search has
+    /// passed it. Cost: a descent, and the slots of the range.
     #[must_use]
     pub fn first(&self) -> Option<(RangeInclusive<u64>, &V)> {
         self.iter().next()
     }
 
-    /// The last range that has a value, with its value: as [`first`](Self::first). The last one
-    /// before a key is `range(..key)?.next_back()`.
+    /// Returns the last range that has a value, with its value, as [`first`](Self::first) does. To
+    /// find the last range before a key, use `range(..key)?.next_back()`.
     #[must_use]
     pub fn last(&self) -> Option<(RangeInclusive<u64>, &V)> {
         self.iter().next_back()
     }
 
-    /// As [`iter`](Self::iter), for the keys of a range: what sticks out of it is cut off.
+    /// As [`iter`](Self::iter), for the keys of `range`: ranges are clipped to it.
     ///
     /// # Errors
     /// [`RangeError::Empty`].
@@ -131,11 +132,12 @@ impl<'m, V> RangeMapView<'m, V> {
         RangeMapIter::new(&self.map.root, keys, &self.section)
     }
 
-    /// The ranges that have no value within a range, in order; from both ends if one likes.
+    /// Iterates over the gaps within a range, in order: the ranges that have no value. The iterator
+    /// is double-ended.
     ///
-    /// Consistency: as [`iter`](Self::iter): a key that has a value throughout is in no gap, a gap
-    /// that is there throughout is yielded in one piece. By the time the caller looks, a gap
-    /// may have been filled: an insertion then says so.
+    /// Consistency: as [`iter`](Self::iter). A key that has a value throughout is in no gap, and a
+    /// gap that exists throughout is yielded in one piece. A gap may be filled by the time the
+    /// caller uses it; an insertion then fails.
     ///
     /// # Errors
     /// [`RangeError::Empty`].
@@ -143,9 +145,9 @@ impl<'m, V> RangeMapView<'m, V> {
         keys_of(&range).map(|keys| Gaps::new(self.iter_within(keys), keys))
     }
 
-    /// The first key of the first gap within `range` that has room for `len` keys from a multiple
-    /// of `align` on; `None` if there is none. Nothing is reserved: see
-    /// [`insert_first_fit`](Self::insert_first_fit).
+    /// Finds the first gap within `range` that has room for `len` keys from a multiple of `align`
+    /// on. Returns the first of these keys, or `None` if there is no such gap. Reserves nothing:
+    /// see [`insert_first_fit`](Self::insert_first_fit).
     ///
     /// # Errors
     /// [`RangeError::Empty`], if the range is empty or `len` is zero.
@@ -158,7 +160,7 @@ impl<'m, V> RangeMapView<'m, V> {
         align: u64,
         range: impl RangeBounds<u64>,
     ) -> Result<Option<u64>, RangeError> {
-        assert!(align != 0, "manycore: no key is a multiple of zero");
+        assert!(align != 0, "manycore: `align` is zero");
         let Some(more) = len.checked_sub(1) else {
             return Err(RangeError::Empty { start: 0, end: 0 });
         };
@@ -170,14 +172,13 @@ impl<'m, V> RangeMapView<'m, V> {
         Ok(self.gaps(range)?.find_map(fit))
     }
 
-    /// Gives back the memory of branches that are empty, of those too that threads leave in place
-    /// to use them again. Updates do so by themselves beyond
-    /// 64 for each thread.
+    /// Frees the memory of all empty branches, including those that threads leave in place to use
+    /// them again. Updates free empty branches themselves if a thread has left more than 64.
     pub fn trim(&self) {
         self.map.prune_all(&self.section);
     }
 
-    /// Whether no key has a value.
+    /// Returns true if no key has a value.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
@@ -196,11 +197,11 @@ impl<V: Send + Sync> RangeMapView<'_, V> {
         Claim::brief(self.map, &self.section, keys, fit)
     }
 
-    /// Gives the keys of a range a value, if none of them has one.
+    /// Inserts a value for the keys of a range, if none of them has a value.
     ///
     /// # Errors
-    /// [`RangeError::Overlap`] and the other kinds but `OutOfGuard` and `NoGap`. The map is as it
-    /// was then, and the value is dropped.
+    /// [`RangeError::Overlap`], `Empty`, `Nested`, `Deadlock`. The map is then unchanged, and the
+    /// value is dropped.
     pub fn insert(&self, range: impl RangeBounds<u64>, value: V) -> Result<&V, RangeError> {
         let keys = self.keys_to_change(&range)?;
         let value = match single::insert(self.map, &self.section, keys, value) {
@@ -209,12 +210,12 @@ impl<V: Send + Sync> RangeMapView<'_, V> {
         };
         let mut claim = self.claim(keys, Fit::Exact)?;
         let inserted = insert_claimed(&mut claim, keys, value);
-        drop(claim); // before the value
+        drop(claim); // so that the value is dropped without a lock
         inserted.map_err(|(error, _value)| error)
     }
 
-    /// Inserts a value of `len` keys into the first gap within `range` that has room for them, from
-    /// a multiple of `align` on. Returns the keys.
+    /// Inserts a value for `len` keys into the first gap within `range` that has room for them,
+    /// from a multiple of `align` on. Returns the keys.
     ///
     /// ```
     /// let map = manycore::collections::RangeMap::new();
@@ -224,11 +225,12 @@ impl<V: Send + Sync> RangeMapView<'_, V> {
     /// # Ok::<(), manycore::collections::RangeError>(())
     /// ```
     ///
-    /// Looks again if another thread fills the gap first: so it is linearizable, and lock-free at
-    /// best.
+    /// Searches again if another thread fills the gap first, so the call is linearizable and at
+    /// best lock-free.
     ///
     /// # Errors
-    /// [`RangeError::NoGap`], and the kinds of [`insert`](Self::insert) but `Overlap`.
+    /// [`RangeError::NoGap`], `Empty`, `Nested`, `Deadlock`. The map is then unchanged, and the
+    /// value is dropped.
     ///
     /// # Panics
     /// If `align` is zero.
@@ -248,17 +250,17 @@ impl<V: Send + Sync> RangeMapView<'_, V> {
             let mut claim = self.claim(keys, Fit::Exact)?;
             if claim.first_taken(keys).is_none() {
                 let inserted = insert_claimed(&mut claim, keys, value);
-                drop(claim); // before the value
+                drop(claim); // so that the value is dropped without a lock
                 return inserted.map(|_| keys.0..=keys.1).map_err(|(error, _value)| error);
             }
         }
     }
 
-    /// Gives the keys of a range a value, whether they have one or not. Returns what they had; of
-    /// ranges that stick out, the rest stays as it is.
+    /// Sets the value of the keys of a range, whether they have a value or not. Returns the old
+    /// values. Ranges that extend beyond this range keep their other keys.
     ///
     /// # Errors
-    /// [`RangeError::Empty`], `Nested`, `Deadlock`. The map is as it was then, and the value is
+    /// [`RangeError::Empty`], `Nested`, `Deadlock`. The map is then unchanged, and the value is
     /// dropped.
     pub fn replace(
         &self,
@@ -271,8 +273,8 @@ impl<V: Send + Sync> RangeMapView<'_, V> {
         Ok(Removed::new(replace_claimed(&mut claim, keys, Some(entry))))
     }
 
-    /// Takes the values off the keys of a range. Returns what they had; of ranges that stick out,
-    /// the rest stays as it is.
+    /// Removes the values of the keys of a range. Returns the old values. Ranges that extend beyond
+    /// this range keep their other keys.
     ///
     /// ```
     /// let map = manycore::collections::RangeMap::new();
@@ -285,7 +287,7 @@ impl<V: Send + Sync> RangeMapView<'_, V> {
     /// ```
     ///
     /// # Errors
-    /// [`RangeError::Empty`], `Nested`, `Deadlock`. The map is as it was then.
+    /// [`RangeError::Empty`], `Nested`, `Deadlock`. The map is then unchanged.
     pub fn remove(&self, range: impl RangeBounds<u64>) -> Result<Removed<'_, V>, RangeError> {
         let keys = self.keys_to_change(&range)?;
         if let Some(pieces) = single::remove(self.map, &self.section, keys) {
@@ -295,14 +297,14 @@ impl<V: Send + Sync> RangeMapView<'_, V> {
         Ok(Removed::new(replace_claimed(&mut claim, keys, None)))
     }
 
-    /// Divides the range around `at` into two, which are told apart from then on: the upper one
-    /// begins at `at` and has a clone of the value. Returns false if there is nothing to divide:
-    /// if `at` and the key before it do not have the same value.
+    /// Splits the range around `at` in two, which are separate ranges from then on. The upper range
+    /// begins at `at` and has a clone of the value. Returns false if there is nothing to split,
+    /// because `at` and the key before it do not have the same value.
     ///
-    /// The clone is made before any lock is taken.
+    /// The value is cloned before any lock is taken.
     ///
     /// # Errors
-    /// `Nested`, `Deadlock`. The map is as it was then.
+    /// `Nested`, `Deadlock`. The map is then unchanged.
     pub fn split(&self, at: u64) -> Result<bool, RangeError>
     where
         V: Clone,
@@ -317,7 +319,7 @@ impl<V: Send + Sync> RangeMapView<'_, V> {
             let upper = OwnEntry::new(at, old.last, old.value.clone());
             let mut claim = self.claim((at, old.last), Fit::Exact)?;
             let split = split_claimed(&mut claim, old, upper);
-            drop(claim); // before an entry that was not linked
+            drop(claim); // so that an unlinked entry is dropped without a lock
             if let Ok(pieces) = split {
                 settle(&pieces, &self.section);
                 return Ok(true);
@@ -329,7 +331,7 @@ impl<V: Send + Sync> RangeMapView<'_, V> {
         find(&self.map.root, key, &self.section)
     }
 
-    /// Locks a range: until the guard is dropped, no other thread changes its keys. Look-ups go on.
+    /// Locks a range. Until the guard is dropped, no other thread changes its keys. Look-ups go on.
     ///
     /// # Errors
     /// [`RangeError::Empty`], `Nested`, `Deadlock`.
@@ -339,8 +341,8 @@ impl<V: Send + Sync> RangeMapView<'_, V> {
     }
 }
 
-/// Links `upper` where `old` is in one piece from the first key of the claim on; what it took the
-/// place of, or `upper` if `old` is not there any more.
+/// Links `upper` at the first keys of the claim that still have `old` without a gap. Returns the
+/// replaced pieces, or `upper` if the first key does not have `old` any more.
 fn split_claimed<'s, V: Send + Sync>(
     claim: &mut Claim<'s, V>,
     old: &Entry<V>,

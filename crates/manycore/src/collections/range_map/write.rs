@@ -1,5 +1,5 @@
-//! What a claim's holder does to its slots, and what has left the map by that (laws range_map.R3,
-//! range_map.R5 and range_map.R6).
+//! Changes of the slots that a claim holds, and the retirement of the entries that leave the map
+//! (range_map.R3, range_map.R5 and range_map.R6).
 
 use super::claim::Claim;
 use super::error::RangeError;
@@ -13,16 +13,16 @@ use crate::sync::{Ordering, seeded_bug};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::ptr::{self, NonNull};
 
-/// Keys from which an entry was unlinked.
+/// Adjacent keys from which one entry was unlinked.
 pub(super) struct Piece<'s, V> {
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) entry: &'s Entry<V>,
 }
 
-/// What was unlinked, in the order of the keys.
+/// All unlinked pieces, in the order of the keys.
 pub(super) struct Pieces<'s, V> {
-    /// The last one. Most removals have no other.
+    /// The last piece. Most removals have only this one.
     near: Option<Piece<'s, V>>,
     far: Vec<Piece<'s, V>>,
 }
@@ -32,7 +32,7 @@ impl<'s, V> Pieces<'s, V> {
         Self { near: None, far: Vec::new() }
     }
 
-    /// Adds a slot's entry; slots come in the order of their keys.
+    /// Adds the entry of a slot. Slots come in the order of their keys.
     #[inline]
     fn push(&mut self, (first, last): (u64, u64), entry: &'s Entry<V>) {
         match &mut self.near {
@@ -50,7 +50,7 @@ impl<'s, V> Pieces<'s, V> {
         self.far.iter().chain(&self.near)
     }
 
-    /// Takes the first one out.
+    /// Returns all pieces but the last, and the last.
     pub(super) fn into_parts(self) -> (std::vec::IntoIter<Piece<'s, V>>, Option<Piece<'s, V>>) {
         (self.far.into_iter(), self.near)
     }
@@ -62,12 +62,12 @@ impl<'s, V> Claim<'s, V> {
         unsafe { decode(word, self.section) }
     }
 
-    /// Gives each key of the range this word: null, or an entry's. What was there before goes to
-    /// `out`.
+    /// Sets each key of the range to this word, which is null or an entry's. The replaced entries
+    /// go to `out`.
     pub(super) fn put(&mut self, range: (u64, u64), word: *mut (), out: &mut Pieces<'s, V>) {
         debug_assert!(
             self.first <= range.0 && range.1 <= self.last,
-            "range_map.R2: a key is changed that is not claimed"
+            "range_map.R2: a claim changes a key outside of it"
         );
         self.brief_level = brief_level(range.0, range.1);
         self.put_in(self.top, range, word, out);
@@ -84,7 +84,7 @@ impl<'s, V> Claim<'s, V> {
         let all = bits(from, end);
         let is_free = !word.is_null() && branch.used_locked() & all == 0;
         if is_free && branch.level <= self.brief_level {
-            // Parts too: the entry was inserted for no other keys of the slots.
+            // In whole or in part: the entry was inserted for no other keys of these slots.
             return self.put_run(branch, all, word, out);
         }
         let part = |at: usize| clip(branch.span(at), first, last);
@@ -103,7 +103,7 @@ impl<'s, V> Claim<'s, V> {
         }
     }
 
-    /// Gives a part of a slot this word.
+    /// Sets a part of a slot to this word.
     fn put_part(
         &mut self,
         branch: &'s Branch<V>,
@@ -119,7 +119,7 @@ impl<'s, V> Claim<'s, V> {
         }
     }
 
-    /// Gives these slots this word.
+    /// Sets these slots to this word.
     fn put_run(&self, branch: &'s Branch<V>, slots: u64, word: *mut (), out: &mut Pieces<'s, V>) {
         let used = branch.used_locked() & slots;
         if word.is_null() {
@@ -139,7 +139,7 @@ impl<'s, V> Claim<'s, V> {
         branch.note_used(slots);
     }
 
-    /// What was in an unlinked word of a slot with this span goes to `out`.
+    /// Adds the entries of an unlinked word of a slot with this span to `out`.
     fn take_out(&self, word: *mut (), span: (u64, u64), out: &mut Pieces<'s, V>) {
         match self.decoded(word) {
             Slot::Empty => {}
@@ -152,7 +152,7 @@ impl<'s, V> Claim<'s, V> {
                 // SAFETY: range_map.R9 - the caller has unlinked it under its lock bit.
                 unsafe { retire_list(word, self.section) };
             }
-            Slot::Branch(below) => self.bury(below, out),
+            Slot::Branch(below) => self.retire_all(below, out),
         }
     }
 
@@ -162,16 +162,16 @@ impl<'s, V> Claim<'s, V> {
         self.take_out(old, branch.span(at), out);
     }
 
-    /// Takes everything out of a branch that was unlinked under the locks of all its slots, and
-    /// retires it.
-    fn bury(&self, branch: &'s Branch<V>, out: &mut Pieces<'s, V>) {
+    /// Adds all entries below a branch to `out`, and retires the branch. It was unlinked under the
+    /// lock bits of all its slots.
+    fn retire_all(&self, branch: &'s Branch<V>, out: &mut Pieces<'s, V>) {
         for at in Slots(branch.used()) {
             self.take_out(branch.word_to_change(at), branch.span(at), out);
         }
         retire_branch(branch, self.section);
     }
 
-    /// The first claimed keys of the range that have an entry, if there are any.
+    /// Returns the first claimed keys of the range that have an entry, if any.
     pub(super) fn first_taken(&self, range: (u64, u64)) -> Option<RangeInclusive<u64>> {
         let mut taken: Option<(u64, u64)> = None;
         let _ = visit(self.top, range, self.section, &mut |part, _| match &mut taken {
@@ -190,7 +190,7 @@ impl<'s, V> Claim<'s, V> {
 }
 
 #[inline(always)]
-pub(super) fn meet(keys: (u64, u64), range: (u64, u64)) -> bool {
+pub(super) fn overlap(keys: (u64, u64), range: (u64, u64)) -> bool {
     range.0 <= keys.1 && keys.0 <= range.1
 }
 
@@ -198,9 +198,9 @@ fn is_within(keys: (u64, u64), range: (u64, u64)) -> bool {
     range.0 <= keys.0 && keys.1 <= range.1
 }
 
-/// Gives the keys of a range that lie in this locked slot a word: null, or that of an entry which
-/// was inserted for these keys of the slot alone. Returns false, with nothing done, if that takes a
-/// branch; without `may_list`, a list of parts does.
+/// Sets the keys of a range that lie in this locked slot to a word: null, or that of an entry that
+/// was inserted for exactly these keys of the slot. Returns false and changes nothing if that needs
+/// a branch or, unless `may_list`, a list of parts.
 #[inline(always)]
 pub(super) fn change_slot<'s, V>(
     branch: &'s Branch<V>,
@@ -232,7 +232,7 @@ pub(super) fn change_slot<'s, V>(
     }
 }
 
-/// [`change_slot`], by way of a new list.
+/// Does the work of [`change_slot`] with a new list.
 fn change_parts<'s, V>(
     branch: &'s Branch<V>,
     at: usize,
@@ -243,15 +243,15 @@ fn change_parts<'s, V>(
 ) -> bool {
     let (before, span, mut whole) = (branch.word_to_change(at), branch.span(at), Part::NONE);
     let old = parts_of(before, slot, span, &mut whole);
-    let taken = || old.iter().filter(|part| meet(part.keys(), range));
+    let taken = || old.iter().filter(|part| overlap(part.keys(), range));
     if entry.is_null() && taken().next().is_none() {
         return true;
     }
     let new = Parts::replaced(old, range, entry);
-    if !new.are_few() {
+    if !new.fit_in_list() {
         return false;
     }
-    // SAFETY: they are in the slot or about to be, so their entries are linked.
+    // SAFETY: the parts are in the slot or about to be, so their entries are linked.
     let word = unsafe { word_of::<V>(&new, span) };
     branch.set(at, word);
     if word.is_null() {
@@ -272,7 +272,7 @@ fn change_parts<'s, V>(
 }
 
 /// Calls `f` with the keys of the range that have an entry, slot by slot, in order. Needs no lock;
-/// without one, it sees what is there when it comes by.
+/// without a lock it sees each slot as it is when it gets there.
 pub(super) fn visit<'s, V, B>(
     branch: &'s Branch<V>,
     (first, last): (u64, u64),
@@ -350,43 +350,44 @@ pub(super) fn visit_back<'s, V, B>(
 
 /// Retires a branch that was unlinked under all its lock bits.
 pub(super) fn retire_branch<V>(branch: &Branch<V>, section: &Section<'_>) {
-    // ORDER: Release; pairs with Acquire in `Claim::wait_for`: what took its place.
+    // ORDER: Release; pairs with Acquire in `Claim::wait_for`: the link to its successor.
     branch.is_dead.store(true, Ordering::Release);
     let weight = Weight::exact(size_of::<Branch<V>>());
     let address = NonNull::from(branch).cast();
-    // SAFETY: range_map.R6 - from a box (`Branch::into_word`), unlinked by the caller under all its
-    // lock bits, so once; what it leads to is not its own.
+    // SAFETY: range_map.R6 - from a box (`Branch::into_word`). The caller has unlinked it under all
+    // its lock bits, so once. It does not own the nodes that it leads to.
     unsafe { section.retire_raw_quietly(address, weight, free_branch::<V>) };
 }
 
-/// Takes the pieces' keys off their entries, and retires those that have none left
-/// (range_map.R5). After the slots were changed.
+/// Subtracts the pieces' keys from their entries, and retires the entries that have no keys left
+/// (range_map.R5). Called after the slots were changed.
 #[inline]
 pub(super) fn settle<V: Send>(pieces: &Pieces<'_, V>, section: &Section<'_>) {
     for Piece { first, last, entry } in pieces.iter() {
         let keys = (last - first).wrapping_add(1);
-        // ORDER: Acquire; pairs with Release below: other threads' changes of slots come before.
+        // ORDER: Acquire; pairs with Release below: the other threads' changes of slots come
+        // before.
         let all = entry.keys.load(Ordering::Acquire) == keys;
-        // BUG: an entry is retired by the first thread that takes keys off it (range_map.R5).
+        // BUG: the first thread that subtracts keys from an entry retires it (range_map.R5).
         let is_last = if all || seeded_bug!("retired-by-the-first") {
             true
         } else {
-            // ORDER: AcqRel; Release pairs with Acquire here and above: the thread that takes the
-            // last keys off comes after all others' changes of slots.
+            // ORDER: AcqRel; Release pairs with Acquire here and above: the thread that subtracts
+            // the last keys comes after all other threads' changes of slots.
             let before = entry.keys.fetch_sub(keys, Ordering::AcqRel);
             before == keys
         };
         if is_last {
             let weight = const { Weight::of::<Entry<V>>() };
             let address = NonNull::from(*entry).cast();
-            // SAFETY: range_map.R5 - from a box, no slot leads to it any more, and only the thread
-            // that takes its last keys off comes here. `V: Send`.
+            // SAFETY: range_map.R5 - from a box, and no slot leads to it any more. Only the thread
+            // that subtracts its last keys comes here. `V: Send`.
             unsafe { section.retire_raw_quietly(address, weight, free_entry::<V>) };
         }
     }
 }
 
-/// Links a value, if its keys have none. If they have, it comes back, to be dropped without a lock.
+/// Links a value if its keys have none. Otherwise returns it, so that it is dropped without a lock.
 pub(super) fn insert_claimed<'s, V: Send + Sync>(
     claim: &mut Claim<'s, V>,
     keys: (u64, u64),
@@ -399,12 +400,12 @@ pub(super) fn insert_claimed<'s, V: Send + Sync>(
     let mut none = Pieces::new();
     claim.put(keys, word, &mut none);
     debug_assert!(none.iter().next().is_none(), "range_map.R2: a key is filled twice");
-    // SAFETY: linked under the lock of its slots just now, and retired only after it was unlinked:
-    // the claim's section keeps it (range_map.R6).
+    // SAFETY: linked under the lock bits of its slots just now, and retired only after it was
+    // unlinked. The claim's section keeps it (range_map.R6).
     Ok(unsafe { &(*word.cast::<Entry<V>>()).value })
 }
 
-/// Links the entry in place of what its keys have, or nothing.
+/// Replaces the entries of the keys by `entry`, or removes them if it is `None`.
 pub(super) fn replace_claimed<'s, V: Send + Sync>(
     claim: &mut Claim<'s, V>,
     keys: (u64, u64),

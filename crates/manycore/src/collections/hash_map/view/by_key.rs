@@ -11,7 +11,7 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// The key's value.
+    /// Returns the key's value.
     ///
     /// ```
     /// let map = manycore::collections::HashMap::from([(String::from("one"), 1)]);
@@ -27,7 +27,7 @@ where
         self.find_key(key).map(|entry| &entry.value)
     }
 
-    /// The key, as the map has it, and its value.
+    /// Returns the map's own key and its value.
     #[inline]
     #[must_use]
     pub fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
@@ -38,12 +38,12 @@ where
         self.find_key(key).map(|entry| (&entry.key, &entry.value))
     }
 
-    /// As [`get_key_value`](Self::get_key_value) in the usual case: `None` in the others, and then
-    /// the caller calls that. They are an empty map, a bucket that moves or has been continued by
-    /// another, and a section that has to catch up with its domain.
+    /// As [`get_key_value`](Self::get_key_value), but takes only the fast path. Returns `None` if
+    /// the caller has to call [`get_key_value`](Self::get_key_value) instead: if the map is empty,
+    /// if the bucket is moving or has an overflow bucket, or if the section lags behind its domain.
     ///
-    /// What for: a function that looks up and returns, compiled without the rare ways, which it
-    /// calls at its end. When not: anywhere else, where it is no faster.
+    /// Use this in a function that looks up a key and returns: it is compiled without the slow
+    /// path, which it calls at its end. Elsewhere this is no faster.
     ///
     /// ```
     /// let map = manycore::collections::HashMap::from([(1, 7)]);
@@ -62,7 +62,7 @@ where
         Some(found.map(|found| (&found.entry.key, &found.entry.value)))
     }
 
-    /// Whether the key is there.
+    /// Returns true if the key is present.
     #[inline]
     #[must_use]
     pub fn contains_key<Q>(&self, key: &Q) -> bool
@@ -73,12 +73,12 @@ where
         self.find_key(key).is_some()
     }
 
-    /// Puts the value in, in place of the old one, which is returned. The key is replaced too.
+    /// Inserts the value, or replaces the key and its value. Returns the old value.
     pub fn insert(&self, key: K, value: V) -> Option<&V> {
         self.insert_entry(key, value).map(|(_, value)| value)
     }
 
-    /// As [`insert`](Self::insert); returns the old key, too.
+    /// As [`insert`](Self::insert), but returns the old key, too.
     ///
     /// ```
     /// let map = manycore::collections::HashMap::new();
@@ -92,22 +92,22 @@ where
             let old = found.entry;
             match self.replace(found, Some(entry)) {
                 Ok(_) => return Some((&old.key, &old.value)),
-                Err(back) => entry = back.expect("the entry that was not put in"),
+                Err(back) => entry = back.expect("the entry was not inserted"),
             }
         }
         let put = self.put(entry, true);
         put.ok().and_then(|put| put.old).map(|old| (&old.key, &old.value))
     }
 
-    /// The key's value, or this one, if there is none.
+    /// Returns the key's value, and inserts `value` first if the key is not present.
     pub fn get_or_insert(&self, key: K, value: V) -> &V {
         self.get_or_insert_with(key, || value)
     }
 
-    /// The key's value, or what `make` makes, if there is none.
+    /// Returns the key's value, and inserts the result of `make` first if the key is not present.
     ///
-    /// `make` runs without a lock: if another thread inserts the key first, its value counts,
-    /// and the one made here is dropped.
+    /// `make` runs without a lock. If another thread inserts the key first, this returns the value
+    /// of that thread, and drops the result of `make`.
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> &V {
         let hash = self.hash(&key);
         if let Some(found) = self.find(hash, |own| *own == key) {
@@ -119,7 +119,7 @@ where
         }
     }
 
-    /// Inserts the value if the key is not there yet; the value in the map.
+    /// Inserts the value if the key is not present. Returns the value in the map.
     ///
     /// # Errors
     /// The key and the value, if the map has the key already.
@@ -149,7 +149,7 @@ where
         self.remove_entry(key).map(|(_, value)| value)
     }
 
-    /// Removes the key. Returns the key, as the map had it, and its value.
+    /// Removes the key. Returns the map's own key and its value.
     pub fn remove_entry<Q>(&self, key: &Q) -> Option<(&K, &V)>
     where
         K: Borrow<Q>,

@@ -1,5 +1,5 @@
-//! Changes that a closure of the user's decides. It runs without a lock (hash_map.H7), and again if
-//! the entry that it saw was replaced in between.
+//! Updates that a closure of the user decides. The closure runs without a lock (hash_map.H7), and
+//! runs again if the entry that it saw was replaced meanwhile.
 
 use super::HashMapView;
 use std::borrow::Borrow;
@@ -11,10 +11,10 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Removes the key if `condition` holds for its entry; its value then.
+    /// Removes the key if `condition` returns true for its entry. Returns the removed value.
     ///
-    /// `condition` runs without a lock, and again if the value was replaced in between: what is
-    /// removed is the entry for which it returned true last.
+    /// `condition` runs without a lock, and runs again if the value was replaced meanwhile. The
+    /// removed entry is the one for which it last returned true.
     ///
     /// ```
     /// let map = manycore::collections::HashMap::from([("idle", 0), ("busy", 3)]);
@@ -41,9 +41,9 @@ where
         }
     }
 
-    /// Replaces the key's value by what `f` makes of it, if the key is there; the new value.
+    /// Replaces the key's value by the result of `f`, if the key is present. Returns the new value.
     ///
-    /// `f` runs without a lock, and again if the value was replaced in between.
+    /// `f` runs without a lock, and runs again if the value was replaced meanwhile.
     pub fn update<Q>(&self, key: &Q, mut f: impl FnMut(&V) -> V) -> Option<&V>
     where
         K: Borrow<Q> + Clone,
@@ -59,10 +59,10 @@ where
         }
     }
 
-    /// Makes the key's next value of the present one, if there is one: a value, or none, and then
-    /// the key is removed. Returns the next value.
+    /// Computes the key's next value from the current value, or from `None` if the key is not
+    /// present. If `f` returns `None`, the key is removed. Returns the next value.
     ///
-    /// `f` runs without a lock, and again if the key's value was replaced in between.
+    /// `f` runs without a lock, and runs again if the key's value was replaced meanwhile.
     ///
     /// ```
     /// let map = manycore::collections::HashMap::new();
@@ -97,12 +97,12 @@ where
         }
     }
 
-    /// Replaces the key's value by what `f` makes of it, or inserts what `make` makes, if the key
-    /// is not there; the new value.
+    /// Replaces the key's value by the result of `f`, or inserts the result of `make` if the key is
+    /// not present. Returns the new value.
     ///
-    /// In place of an `entry` with `and_modify` and `or_insert`, which would have to hold the
-    /// bucket's lock while closures run. Both run without a lock, and again if another thread
-    /// changed the key in between.
+    /// Use this in place of `entry` with `and_modify` and `or_insert`, which would have to hold the
+    /// bucket's lock while closures run. Both closures run without a lock, and run again if another
+    /// thread changed the key meanwhile.
     ///
     /// ```
     /// let words = manycore::collections::HashMap::new();
@@ -122,10 +122,10 @@ where
         K: Clone,
     {
         let next = |old: Option<&V>| Some(old.map_or_else(&mut make, &mut f));
-        self.compute(key, next).expect("the next value is one")
+        self.compute(key, next).expect("`next` returns a value")
     }
 
-    /// Removes every entry for which `keep` returns false. Concurrent insertions may be overlooked.
+    /// Removes every entry for which `keep` returns false. May miss concurrent insertions.
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
         let mut entries = self.iter();
         while let Some(entry) = entries.next_entry() {
@@ -135,7 +135,7 @@ where
         }
     }
 
-    /// Removes every entry that is there when its bucket's turn comes.
+    /// Removes every entry that is present when its bucket is visited.
     pub fn clear(&self) {
         self.retain(|_, _| false);
     }
