@@ -21,8 +21,8 @@
 //!   thread that finds it held enqueues. It keeps the *turn*, which is the head of the queue, until
 //!   it has released the lock.
 //! - bucket_lock.W2 The owner of the turn marks a held byte as wanted. The holder leaves a wanted
-//!   byte reserved, and only the owner of the turn takes a reserved byte, so threads do not barge
-//!   past it for ever. If the holder's store overwrites a mark, the mark is set again.
+//!   byte reserved, and only the owner of the turn takes a reserved byte. So no thread waits for
+//!   ever while others barge. If the holder's store overwrites a mark, the mark is set again.
 //! - bucket_lock.W3 A thread that holds a lock of a table does not wait for that table's turn. A
 //!   thread that replaces a table acquires the turn first, and keeps it. So the owner of the turn
 //!   does not wait for a thread that waits for the turn.
@@ -44,10 +44,9 @@ const WANTED: u8 = 2;
 const RESERVED: u8 = 3;
 const MOVED: u8 = 4;
 
-/// The owner of the turn probes this often with up to `PAUSES` pauses before each probe. Then it
-/// yields its core between probes.
+/// From this probe on, a waiter yields its core between probes. Before that it pauses.
 const LOOKS: u32 = 20;
-/// After this number of probes, the first ones included, it sleeps: the holder was preempted.
+/// From this probe on, a waiter sleeps between probes, because the holder was preempted.
 const LOOKS_AWAKE: u32 = 60;
 /// Maximum number of pause instructions between two probes: some microseconds.
 const PAUSES: u32 = if cfg!(manycore_loom) { 1 } else { 64 };

@@ -95,6 +95,7 @@ where
     ///   batch, as in the example.
     /// - Within a callback that runs under a cache's lock, caches give nothing to each other.
     /// - Reads are counted, as by [`count_reads`](Self::count_reads).
+    ///
     /// # Errors
     /// As [`build`](Self::build).
     ///

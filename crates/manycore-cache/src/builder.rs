@@ -223,7 +223,7 @@ impl<K, V, S> Builder<K, V, S> {
     ///
     /// For a capacity in bytes use [`byte_weigher`](Self::byte_weigher). A weigher that returns the
     /// length of a value ignores what the cache needs for the entry, and the unused capacity of the
-    /// value. 8 MiB of values of four bytes, counted by their length, take 215 MiB.
+    /// value. Then 8 MiB of values of four bytes, counted by their length, take 215 MiB.
     pub fn weigher(mut self, weigh: impl Fn(&K, &V) -> u32 + Send + Sync + 'static) -> Self {
         self.weigher = Some(Box::new(weigh));
         self

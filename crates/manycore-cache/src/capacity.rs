@@ -18,8 +18,8 @@ where
     /// freed. Memory of entries is kept for reuse, as always.
     ///
     /// The budget of [garbage](crate#memory) stays that of the first capacity. A lower capacity
-    /// costs an eviction for each entry above it, and for each replaced table as much as its
-    /// growth: updates of its segment wait for it, and the keys are hashed under its locks.
+    /// costs an eviction for each entry above it. Each replaced table costs as much as its growth
+    /// did: updates of its segment wait for it, and the keys are hashed under its locks.
     ///
     /// # Panics
     /// If the capacity is zero or above 2^62.
@@ -33,7 +33,7 @@ where
     /// assert!(cache.len() <= 10);
     /// ```
     pub fn set_capacity(&self, capacity: u64) {
-        assert!((1..=1 << 62).contains(&capacity), "manycore: a capacity of {capacity}");
+        assert!((1..=1 << 62).contains(&capacity), "manycore: capacity {capacity} is out of range");
         self.begin_update();
         // ORDER: Relaxed; counts of capacity order nothing.
         let old = self.capacity.swap(capacity as i64, Ordering::Relaxed);

@@ -26,7 +26,7 @@ impl Chance {
     /// Returns a number below `these`, which is a power of two.
     #[inline(always)]
     pub(crate) fn one_of(self, these: u32) -> u32 {
-        debug_assert!(these.is_power_of_two(), "segment.G6: no mask takes one of {these}");
+        debug_assert!(these.is_power_of_two(), "segment.G6: {these} is no power of two");
         if cfg!(manycore_loom) {
             return these - 1; // a model leaves nothing to chance
         }

@@ -10,7 +10,7 @@ use manycore::section::Section;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
-/// What [`Cache::compute`] shall do with a key.
+/// What [`Cache::compute`] does with a key, as its closure decides.
 ///
 /// ```
 /// use manycore_cache::{Cache, Change};

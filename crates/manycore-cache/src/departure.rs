@@ -164,8 +164,8 @@ where
         Some(departed.weight)
     }
 
-    /// Keeps an entry out that is too heavy, and removes the entry that it would have replaced,
-    /// with that entry's cause.
+    /// Keeps an entry out that is too heavy. Removes the entry that it would have replaced, for the
+    /// cause in `seen`.
     #[cold]
     pub(crate) fn turn_away(
         &self,

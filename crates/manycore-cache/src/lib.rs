@@ -67,6 +67,7 @@
 //!   weight that it had when it was inserted. But a cache [without
 //!   metadata](Builder::without_metadata) keeps no weights: there, a weigher that contradicts
 //!   itself makes the total weight, and with it the bound, wrong for good.
+//!
 //! # Memory
 //!
 //! In total: *entries x (key + value + 8 or 32 bytes, and what they own) + 22 bytes x entries of
@@ -112,7 +113,8 @@
 //!
 //! - A callback that runs *under a lock* may read its own cache, and may update other caches. If it
 //!   updates its own cache, the update panics. These callbacks run under a lock:
-//!   - the closures of [`Cache::get_locked_if`], [`Cache::expire_if`] and [`Cache::retain`];
+//!   - the closures of [`Cache::get_locked_if`], [`Cache::expire_if`] and [`Cache::retain`], and
+//!     `settle` of [`Cache::relocate`];
 //!   - the second call of the closures of [`Cache::insert_locked_if`] and
 //!     [`Cache::remove_locked_if`];
 //!   - the clock, and the expiration of an entry without metadata, when these methods or a removal
@@ -229,6 +231,7 @@ struct Line<T>(T);
 ///
 /// Threads or tasks that outlive the scope share a cache through an `Arc`. A cache in a `static`,
 /// or in a structure that is shared anyway, needs no `Arc`, and so no further pointer and count.
+///
 /// ```
 /// use manycore_cache::Cache;
 /// use std::sync::Arc;
@@ -335,8 +338,8 @@ impl<K, V, S> Cache<K, V, S> {
         self.domain.collect();
     }
 
-    /// Returns an iterator over the entries, as guards, in no order. It skips entries that have
-    /// expired when they would be yielded.
+    /// Returns an iterator over the entries, as guards, in no particular order. It skips
+    /// entries that have expired when they would be yielded.
     ///
     /// Consistency: not a snapshot. An entry that is present throughout is yielded exactly once;
     /// concurrent insertions and removals may be seen or not. Cost: the tables, and a buffer for

@@ -5,9 +5,9 @@
 //!    |               ^
 //!    +--begin--> Seed                  (of a load: first the key, then the value)
 //!
-//! node:  | key | value |                                         Bare, Lent
-//!        | key | value | version |                               Plain, Shared
-//!        | key | value | version | expires, used, weight, idle | Full, SharedFull
+//! node:  | key | value |                                          Bare, Lent
+//!        | key | value | version |                                Plain, Shared
+//!        | key | value | version | expires, used, weight, idle |  Full, SharedFull
 //! ```
 //!
 //! Laws:
@@ -21,7 +21,7 @@
 //!   process shares, and their home cannot be found from them. (A slab of their own would take 64
 //!   KiB for each thread.)
 //! - node.N4 A load's node ([`Seed`]) has its key before its value. Threads that want the same key
-//!   may read that key, in sections, until the node leaves the list of loads. Then the node is
+//!   may read that key, in sections, until the key leaves the list of loads. Then the node is
 //!   linked or retired (law single_flight.F5).
 
 use crate::node_memory::{NODE_AREA, NodeMemory};

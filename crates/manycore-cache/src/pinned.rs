@@ -119,7 +119,7 @@ impl<K, V, S> Cache<K, V, S> {
         let before = self.pinned.fetch_sub(weight, Ordering::Relaxed);
         debug_assert!(
             before >= weight || self.ends.is_some(),
-            "cache_pinned.P2: {weight} of {before} pinned"
+            "cache_pinned.P2: {weight} is unpinned, {before} was pinned"
         );
     }
 

@@ -1,9 +1,12 @@
 //! User code that runs under a bucket's lock, and what it may do there. Most callbacks run with no
-//! lock held; the others are recorded here for their thread.
+//! lock held; the others are recorded here for their thread:
 //!
-//! They are the second call of the closures of [`insert_locked_if`](crate::Cache::insert_locked_if)
-//! and its relatives, `retain`, the expiration of an entry without metadata, and `Hash` while a
-//! table is replaced.
+//! - the closures of `get_locked_if`, `expire_if` and `retain`, and `settle` of `relocate`;
+//! - the second call of the closures of [`insert_locked_if`](crate::Cache::insert_locked_if) and
+//!   `remove_locked_if`;
+//! - the clock, and the callbacks for an entry without metadata, when these methods or a removal of
+//!   many entries ask for them;
+//! - `Hash` while a table is replaced.
 //!
 //! Laws:
 //! - reentrancy.U1 If a thread runs a callback under a lock of a cache, an update of the same cache

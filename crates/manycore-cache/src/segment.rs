@@ -192,7 +192,7 @@ impl<K, V> Segment<K, V> {
     }
 
     pub(crate) fn add_spare(&self, capacity: i64) {
-        debug_assert!(capacity >= 0, "segment.G1: {capacity} of capacity become spare");
+        debug_assert!(capacity >= 0, "segment.G1: a spare capacity of {capacity}");
         // ORDER: Relaxed; a count.
         self.changing.spare.fetch_add(capacity, Ordering::Relaxed);
     }

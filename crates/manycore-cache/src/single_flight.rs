@@ -157,7 +157,7 @@ impl<K, V> Flights<K, V> {
     /// exempt.
     #[inline(always)]
     pub(crate) fn note_change(&self, hash: KeyHash, own: usize) {
-        debug_assert!(own <= 1, "single_flight.F4: an update is of {own} loads");
+        debug_assert!(own <= 1, "single_flight.F4: an update belongs to {own} loads");
         // ORDER: SeqCst; pairs with the fence in `begin`, as in `are_any_now`: each load that this
         // misses sees what the caller did before it took the lock.
         // BUG: an update of an entry looks for loads without a fence (single_flight.F4).

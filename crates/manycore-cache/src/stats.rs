@@ -135,7 +135,7 @@ pub(crate) struct Loads {
 }
 
 impl Loads {
-    /// Begins a load. Dropping the result counts a failure, unless the load has succeeded.
+    /// Begins to time a load. Dropping the result counts a failure, unless the load succeeded.
     pub(crate) fn begin(&self) -> LoadMeter<'_> {
         LoadMeter { loads: self, begun: Instant::now(), is_value: false }
     }

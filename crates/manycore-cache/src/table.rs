@@ -396,7 +396,7 @@ impl<K, V> Table<K, V> {
         debug_assert_eq!(
             self.buckets().iter().flat_map(Bucket::slots).filter_map(Slot::node).count(),
             old.iter().flat_map(Locked::slots).filter_map(Slot::node).count(),
-            "cache_table.T4: the new table has not the links of the old one"
+            "cache_table.T4: the new table lacks links of the old one"
         );
     }
 }

@@ -312,7 +312,7 @@ where
             }
             debug_assert!(
                 held.capacity >= weight - old_weight,
-                "segment.G1: a weight of {weight} for {old_weight} is linked, {} reserved",
+                "segment.G1: a weight of {weight} replaces {old_weight}, {} is reserved",
                 held.capacity
             );
             let was_pinned = self.link(&locked, hash, fresh, target, section);
@@ -365,7 +365,7 @@ where
         match target {
             Target::Over(slot, seen) => {
                 let was_pinned = locked.replace(slot, seen, fresh.address());
-                debug_assert!(was_pinned.is_some(), "the lock is held");
+                debug_assert!(was_pinned.is_some(), "cache_table.T2: a locked link changed");
                 let frequency = slot.frequency_now();
                 if frequency < self.frequency_max {
                     slot.set_frequency(frequency + 1);
