@@ -1,4 +1,4 @@
-//! Many keys together: the lines of all are fetched before the first is looked at.
+//! Batches of keys: the cache lines of all keys are fetched before the first key is looked up.
 
 use crate::guard::{Entry, Guard};
 use crate::key_hash::KeyHash;
@@ -11,9 +11,9 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-/// A key of a batch, hashed, with its lines fetched: see [`Cache::visit_many`].
+/// A key of a batch, hashed and with its cache lines fetched: see [`Cache::visit_many`].
 ///
-/// It can be copied: each use looks the key up anew.
+/// It is `Copy`: each use looks the key up again.
 ///
 /// See [`Cache::visit_many`] for an example.
 pub struct BatchKey<'a, Q: ?Sized, K, V, S> {
@@ -39,12 +39,12 @@ where
     S: BuildHasher,
     Q: Hash + Eq,
 {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &'a Q {
         self.key
     }
 
-    /// As [`Cache::get`].
+    /// Looks the key up, as [`Cache::get`] does.
     #[inline]
     pub fn get(self) -> Option<Entry<'a, K, V>> {
         let node = self.cache.read(self.hash, self.key, self.section)?;
@@ -52,10 +52,10 @@ where
         Some(unsafe { self.cache.entry(node) })
     }
 
-    /// As [`Cache::get`]: the entry in a guard, which may be kept beyond the visit.
+    /// Looks the key up, and returns the entry in a guard, which may be kept beyond the visit.
     ///
     /// # Panics
-    /// If `cache` is not the batch's.
+    /// If `cache` is not the cache of the batch.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(100);
@@ -67,25 +67,25 @@ where
     /// ```
     #[inline]
     pub fn guard<'c>(self, cache: &'c Cache<K, V, S>) -> Option<Guard<'c, K, V>> {
-        assert!(std::ptr::eq(self.cache, cache), "manycore: another cache than the batch's");
+        assert!(std::ptr::eq(self.cache, cache), "manycore: the batch belongs to another cache");
         let section = cache.domain.enter();
         let node = cache.read(self.hash, self.key, &section)?;
         // SAFETY: found in this section, in this cache.
         Some(unsafe { cache.guard(node, section) })
     }
 
-    /// As [`Cache::insert`], of this key.
+    /// Inserts the batch's key, as [`Cache::insert`] does.
     ///
     /// # Panics
-    /// If it is another key than the batch's.
+    /// If `key` is not the key of the batch.
     #[inline]
     pub fn insert(self, key: K, value: V) -> u64 {
-        assert!(key.borrow() == self.key, "manycore: another key than the batch's");
+        assert!(key.borrow() == self.key, "manycore: the batch has another key");
         self.cache.insert_at(self.hash, key, value, self.section)
     }
 }
 
-// Shared references, to a section among others, which a panic leaves as it was.
+// These are shared references, one of them to a section: a panic leaves them as they were.
 impl<Q, K, V, S> UnwindSafe for BatchKey<'_, Q, K, V, S>
 where
     Q: RefUnwindSafe + ?Sized,
@@ -114,12 +114,12 @@ struct Sought<'a, Q: ?Sized, K, V> {
     key: &'a Q,
     hash: KeyHash,
     bucket: &'a Bucket<K, V>,
-    /// What has the key's tag in the bucket.
+    /// The first entry in the bucket that has the key's tag.
     likely: Option<Hit<'a, K, V>>,
 }
 
 impl<'a, Q: Eq + ?Sized, K: Borrow<Q>, V> Sought<'a, Q, K, V> {
-    /// The key's node. The section is open in which the bucket was found.
+    /// Finds the key's node. The section in which the bucket was found is open.
     #[inline(always)]
     fn hit(self) -> Option<Hit<'a, K, V>> {
         let is_key = |own: &K| own.borrow() == self.key;
@@ -137,12 +137,12 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Looks up many keys: `f` is called with each one's number and its entry, in order. Their
-    /// lines are fetched together, sixteen keys at a time; so in a cache beyond the processor's a
-    /// key takes a fraction of what [`get`](Self::get) takes.
+    /// Looks up many keys, and calls `f` with the number of each key and its entry, in order. The
+    /// cache lines of sixteen keys at a time are fetched together. So in a cache that exceeds the
+    /// processor's caches, a key costs a fraction of a [`get`](Self::get).
     ///
-    /// Consistency: each look-up by itself, at some moment of the call; not one moment for all, and
-    /// perhaps before what `f` does with the cache.
+    /// Consistency: each look-up takes effect by itself at some moment of the call, perhaps before
+    /// what `f` did with the cache for an earlier key. There is no one moment for all.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(100);
@@ -178,7 +178,7 @@ where
             let is_last = batch[BATCH - 1].is_none();
             for sought in batch.into_iter().map_while(|sought| sought) {
                 let node = self.use_hit(sought.hash, sought.hit(), &section);
-                // SAFETY: found in this section, which is open until all are done.
+                // SAFETY: found in this section, which is open until all keys are done.
                 f(done, node.map(|node| unsafe { self.entry(node) }));
                 done += 1;
             }
@@ -188,9 +188,9 @@ where
         }
     }
 
-    /// As [`get_many`](Self::get_many), for look-ups and insertions one among the other: `f` is
-    /// called with each key's number and its [`BatchKey`], in order. What it does is done when the
-    /// next key's turn comes. A section is open all the while, as with a [`Guard`].
+    /// As [`get_many`](Self::get_many), for look-ups and insertions in any mix: calls `f` with the
+    /// number of each key and its [`BatchKey`], in order. What `f` does for one key is done before
+    /// it is called for the next. A section is open during the whole call, as with a [`Guard`].
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(100);
@@ -222,8 +222,8 @@ where
             for (slot, key) in batch.iter_mut().zip(keys.by_ref()) {
                 *slot = Some((key, self.hash(key)));
             }
-            // In a loop of its own: the processor's window then has many of them under way, each
-            // of which may wait for a page's address.
+            // In a loop of its own, so that the processor has many of these accesses under way,
+            // each of which may wait for an address translation.
             for (_, hash) in batch.iter().flatten() {
                 prefetch(self.segment(*hash).table(&section).bucket(*hash));
             }

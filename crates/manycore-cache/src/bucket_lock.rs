@@ -1,23 +1,35 @@
 //! The lock of a bucket chain: a byte in the first bucket's line, and an MCS queue of waiters.
 //!
 //! Readers read that line and the holder writes it, so a waiter that spins on the byte contends
-//! with all of them. So only one does: the head of the table's queue. The others wait behind it,
-//! each on a word of its own.
+//! with all of them. Therefore only one waiter spins on the byte: the head of the table's queue.
+//! The others wait behind it, each on a word of its own.
+//!
+//! ```text
+//! FREE ------ any thread ------------> HELD ---- release ----> FREE
+//!                                       |
+//!                                       | the owner of the turn marks it
+//!                                       v
+//! RESERVED <--------- release -------- WANTED
+//!     |
+//!     +------ the owner of the turn --> HELD
+//!
+//! HELD, WANTED ------ the table is replaced ------> MOVED
+//! ```
 //!
 //! Laws:
 //! - bucket_lock.W1 A thread that finds the byte free may take it, and so barge past the queue. A
-//!   thread that finds it held enqueues, and keeps the *turn*, the head of the queue, until it has
-//!   released the lock.
+//!   thread that finds it held enqueues. It keeps the *turn*, which is the head of the queue, until
+//!   it has released the lock.
 //! - bucket_lock.W2 The owner of the turn marks a held byte as wanted. The holder leaves a wanted
-//!   byte reserved, and only the owner of the turn takes a reserved one: no thread barges for ever.
-//!   A mark that the holder's store overwrites is set again.
-//! - bucket_lock.W3 A thread that holds a lock of a table does not wait for that table's turn; a
+//!   byte reserved, and only the owner of the turn takes a reserved byte. So no thread waits for
+//!   ever while others barge. If the holder's store overwrites a mark, the mark is set again.
+//! - bucket_lock.W3 A thread that holds a lock of a table does not wait for that table's turn. A
 //!   thread that replaces a table acquires the turn first, and keeps it. So the owner of the turn
 //!   does not wait for a thread that waits for the turn.
 //! - bucket_lock.W4 The byte of a replaced table stays `MOVED` for ever.
 //!
-//! Source: the queue is that of Mellor-Crummey and Scott (1991), which the ParSec paper (EuroSys
-//! 2016, section 5.2) gives memcached's buckets.
+//! Source: the queue is that of Mellor-Crummey and Scott (1991). The ParSec paper (EuroSys 2016,
+//! section 5.2) gives it to memcached's buckets.
 
 use crate::reentrancy::{self, WAIT_LIMIT};
 use crate::sync::{AtomicU8, Ordering, hint, sleep, thread};
@@ -26,34 +38,34 @@ use std::time::{Duration, Instant};
 
 const FREE: u8 = 0;
 const HELD: u8 = 1;
-/// Held, and the owner of the turn wants it.
+/// Held, and wanted by the owner of the turn.
 const WANTED: u8 = 2;
-/// Free for the owner of the turn.
+/// Free for the owner of the turn alone.
 const RESERVED: u8 = 3;
 const MOVED: u8 = 4;
 
-/// Probes of the owner of the turn, each after up to `PAUSES` pauses; then it yields its core.
+/// From this probe on, a waiter yields its core between probes. Before that it pauses.
 const LOOKS: u32 = 20;
-/// Probes, the first ones included, before it sleeps: the holder was preempted.
+/// From this probe on, a waiter sleeps between probes, because the holder was preempted.
 const LOOKS_AWAKE: u32 = 60;
-/// Pause instructions between two probes, at most: some microseconds.
+/// Maximum number of pause instructions between two probes: some microseconds.
 const PAUSES: u32 = if cfg!(manycore_loom) { 1 } else { 64 };
 const NAP: Duration = Duration::from_micros(50);
 
-/// A lock; zero is a free one.
+/// The lock of a bucket chain. Zero means free.
 #[repr(transparent)]
 pub(crate) struct BucketLock(AtomicU8);
 
-/// The waiters for the locks of one table.
+/// The waiters for the locks of a table.
 pub(crate) struct Queue(McsLock<()>);
 
-/// The head of the queue.
+/// The turn: the calling thread is the head of the queue.
 pub(crate) struct Turn<'t>(McsGuard<'t, ()>);
 
-/// The lock is held; dropping this releases it.
+/// A held lock. Dropping this releases it.
 pub(crate) struct Hold<'t>(&'t BucketLock);
 
-/// The same; and the turn after it.
+/// A held lock, and the turn if the thread had to wait. The turn is released after the lock.
 pub(crate) struct BucketGuard<'t> {
     hold: Hold<'t>,
     turn: Option<McsGuard<'t, ()>>,
@@ -76,7 +88,7 @@ impl Queue {
 }
 
 impl BucketLock {
-    /// Takes the lock; `None` if the table has been replaced (bucket_lock.W4).
+    /// Acquires the lock. Returns `None` if the table has been replaced (bucket_lock.W4).
     #[inline]
     pub(crate) fn lock<'t>(&'t self, queue: &'t Queue) -> Option<BucketGuard<'t>> {
         match self.take_free() {
@@ -86,16 +98,16 @@ impl BucketLock {
         }
     }
 
-    /// Takes the lock if it is free now; `None` also if the table has been replaced.
+    /// Acquires the lock if it is free now. Returns `None` also if the table has been replaced.
     #[inline(always)]
     pub(crate) fn try_lock(&self) -> Option<Hold<'_>> {
         self.take_free().ok()
     }
 
-    /// Takes the byte if it is free, or says what it is.
+    /// Takes the byte if it is free; otherwise returns the byte.
     #[inline(always)]
     fn take_free(&self) -> Result<Hold<'_>, u8> {
-        // An exchange that fails would take the line from the holder, too.
+        // A failed exchange would take the line from the holder, too.
         // ORDER: Relaxed; the exchange decides.
         let seen = self.0.load(Ordering::Relaxed);
         if seen == FREE { self.take(FREE) } else { Err(seen) }
@@ -106,23 +118,23 @@ impl BucketLock {
         if reentrancy::is_under_lock() {
             return self.lock_for_callback();
         }
-        // bucket_lock.W1: the byte was held, so this thread enqueues, and keeps its turn with the
-        // lock.
+        // bucket_lock.W1: the byte was held, so this thread enqueues, and keeps the turn together
+        // with the lock.
         let turn = queue.turn();
         let mut hold = self.lock_in_turn(&turn)?;
         hold.turn = Some(turn.0);
         Some(hold)
     }
 
-    /// Takes the lock for a thread that holds one of another cache: outside the queue, so that no
-    /// thread waits behind it, and with a time limit (law reentrancy.U2).
+    /// Acquires the lock for a thread that holds a lock of another cache. It stays out of the
+    /// queue, so that no thread waits behind it, and has a time limit (law reentrancy.U2).
     ///
     /// # Panics
     /// If the lock does not become free in that time.
     fn lock_for_callback(&self) -> Option<BucketGuard<'_>> {
         let (mut looks, begun) = (0, Instant::now());
         loop {
-            // ORDER: Relaxed; the exchange decides, or the next look.
+            // ORDER: Relaxed; the exchange decides, or the next probe.
             match self.0.load(Ordering::Relaxed) {
                 MOVED => return None,
                 FREE => {
@@ -141,7 +153,7 @@ impl BucketLock {
         }
     }
 
-    /// Takes a byte that is `free` for the caller, or says what it is.
+    /// Takes a byte that has the value `free`; otherwise returns the byte.
     #[inline(always)]
     fn take(&self, free: u8) -> Result<Hold<'_>, u8> {
         debug_assert!(
@@ -154,12 +166,12 @@ impl BucketLock {
             .map(|_| Hold(self))
     }
 
-    /// Takes the lock with the table's turn in hand; `None` if the table has been replaced
-    /// (bucket_lock.W4).
+    /// Acquires the lock with the table's turn in hand. Returns `None` if the table has been
+    /// replaced (bucket_lock.W4).
     pub(crate) fn lock_in_turn(&self, _turn: &Turn<'_>) -> Option<BucketGuard<'_>> {
         let mut looks = 0;
         loop {
-            // ORDER: Relaxed; the exchange decides, or the next look.
+            // ORDER: Relaxed; the exchange decides, or the next probe.
             match self.0.load(Ordering::Relaxed) {
                 MOVED => return None,
                 free @ (FREE | RESERVED) => {
@@ -168,7 +180,8 @@ impl BucketLock {
                     }
                 }
                 HELD => {
-                    // ORDER: Relaxed; taking the lock orders. If it fails, the holder was faster.
+                    // ORDER: Relaxed; acquiring the lock orders. If this fails, the holder was
+                    // faster.
                     let (new, order) = (WANTED, Ordering::Relaxed);
                     let _ = self.0.compare_exchange(HELD, new, order, order);
                 }
@@ -181,14 +194,14 @@ impl BucketLock {
 
 #[cfg(all(test, not(manycore_loom)))]
 impl BucketLock {
-    /// Any byte.
+    /// Stores any byte.
     pub(crate) fn disguise(&self, byte: u8) {
         self.0.store(byte, Ordering::Relaxed);
     }
 }
 
-/// Lets some time pass. Locks are held for some tens of instructions, unless the holder lost its
-/// core.
+/// Waits a while, which is longer after more probes. Locks are held for some tens of instructions,
+/// unless the holder was preempted.
 #[cold]
 fn wait(looks: &mut u32) {
     *looks += 1;
@@ -200,7 +213,7 @@ fn wait(looks: &mut u32) {
 }
 
 impl BucketGuard<'_> {
-    /// Gives the lock up for ever: the table has been replaced (bucket_lock.W4).
+    /// Gives the lock up for ever, because the table has been replaced (bucket_lock.W4).
     pub(crate) fn retire(self) {
         let Self { hold, turn } = self;
         std::mem::ManuallyDrop::new(hold).leave(MOVED);
@@ -209,13 +222,13 @@ impl BucketGuard<'_> {
 }
 
 impl Hold<'_> {
-    /// Leaves the byte as this.
+    /// Releases the byte with this value.
     #[inline(always)]
     fn leave(&self, next: u8) {
         // ORDER: Release; pairs with Acquire in `take`.
         if cfg!(manycore_loom) {
-            // loom does not order a store and another thread's exchange: it would let that one
-            // read its own mark for ever.
+            // loom does not order a store against another thread's exchange: that thread could read
+            // its own mark for ever.
             self.0.0.swap(next, Ordering::Release);
         } else {
             self.0.0.store(next, Ordering::Release);
@@ -226,7 +239,7 @@ impl Hold<'_> {
 impl Drop for Hold<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // ORDER: Relaxed; the mark orders nothing, and one that comes later is made again
+        // ORDER: Relaxed; the mark orders nothing, and a mark that comes later is set again
         // (bucket_lock.W2).
         let seen = self.0.0.load(Ordering::Relaxed);
         debug_assert!(
@@ -243,7 +256,7 @@ mod tests {
     use std::cell::UnsafeCell;
     use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-    /// A lock, what it guards, and how many hold it.
+    /// A lock, a value that it guards, and the number of its holders.
     struct Shared {
         lock: BucketLock,
         queue: Queue,
@@ -251,7 +264,7 @@ mod tests {
         holders: AtomicUsize,
     }
 
-    // SAFETY: the value is touched only by the holder of the lock.
+    // SAFETY: only the holder of the lock accesses the value.
     unsafe impl Sync for Shared {}
 
     impl Shared {
@@ -264,11 +277,11 @@ mod tests {
             }
         }
 
-        /// False if the lock has been given up for ever.
+        /// Returns false if the lock has been given up for ever.
         fn add(&self) -> bool {
             let Some(_hold) = self.lock.lock(&self.queue) else { return false };
             assert_eq!(self.holders.fetch_add(1, Ordering::Relaxed), 0, "two hold it");
-            // SAFETY: held, as was just seen.
+            // SAFETY: the lock is held, and the count has shown no other holder.
             unsafe { *self.value.get() += 1 };
             self.holders.fetch_sub(1, Ordering::Relaxed);
             true
@@ -297,7 +310,7 @@ mod tests {
                     std::thread::yield_now();
                 }
                 drop(hold);
-                // Free for others only after the waiter had it.
+                // The byte is free for others only after the waiter had it.
                 if shared.lock.0.load(Ordering::Acquire) == FREE {
                     // SAFETY: the thread that added has released the lock.
                     assert_eq!(unsafe { *shared.value.get() }, 1, "others may pass by");
@@ -366,22 +379,23 @@ mod loom_tests {
 
     struct Shared(BucketLock, Queue, UnsafeCell<usize>);
 
-    // SAFETY: the cell is touched only by the holder of the lock; loom checks it.
+    // SAFETY: only the holder of the lock accesses the cell; loom checks it.
     unsafe impl Sync for Shared {}
-    // SAFETY: the cell belongs to no thread: the holder of the lock may be any.
+    // SAFETY: the cell belongs to no thread: any thread may hold the lock.
     unsafe impl Send for Shared {}
 
     impl Shared {
         fn add(&self) -> bool {
             let Some(_hold) = self.0.lock(&self.1) else { return false };
-            // SAFETY: held; loom sees if another holds it too, or does not see what it wrote.
+            // SAFETY: the lock is held. loom reports another holder, and a holder that does not see
+            // this write.
             self.2.with_mut(|value| unsafe { *value += 1 });
             true
         }
 
         fn try_add(&self) -> bool {
             let Some(_hold) = self.0.try_lock() else { return false };
-            // SAFETY: held; as above.
+            // SAFETY: the lock is held, and loom checks that as above.
             self.2.with_mut(|value| unsafe { *value += 1 });
             true
         }
@@ -394,7 +408,7 @@ mod loom_tests {
         let scenario = Arc::new(scenario);
         model.check(move || {
             let scenario = Arc::clone(&scenario);
-            // Not the first thread: loom takes globals away before its locals.
+            // Not on the first thread: loom drops its globals before the locals of that thread.
             let body = move || {
                 scenario(&Arc::new(Shared(BucketLock::free(), Queue::new(), UnsafeCell::new(0))));
             };

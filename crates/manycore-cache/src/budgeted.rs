@@ -1,10 +1,21 @@
-//! Caches that share one limit: a cache whose capacity is charged to a budget.
+//! Caches that share one limit: the capacity of each cache is charged to a common budget. A cache
+//! charges more when it needs room, and gives back when the budget asks.
+//!
+//! ```text
+//!        budget: one limit for all its caches
+//!          ^                          |
+//!          | charge                   | asks for memory
+//!          | (the pool is empty)      v
+//!   insertion                  gives: the pool, spare capacity, then entries
+//!
+//!   granted = pool + spare + reserved + linked entries
+//! ```
 //!
 //! Laws:
-//! - budgeted.S1 What segment.G1 says of the capacity holds of a budgeted cache's *granted*
-//!   capacity: as much as it has charged. It grows when an insertion finds the pool empty, by a
-//!   batch, and shrinks when the budget asks; the builder's capacity bounds it.
-//! - budgeted.S2 A cache gives back in a thread that holds no bucket's lock: within a callback
+//! - budgeted.S1 In a budgeted cache, segment.G1 holds of the *granted* capacity, which is the
+//!   capacity that the cache has charged. It grows by a batch when an insertion finds the pool
+//!   empty, and shrinks when the budget asks. The builder's capacity bounds it.
+//! - budgeted.S2 A cache gives back only in a thread that holds no bucket's lock: within a callback
 //!   under a lock of any cache it gives nothing.
 
 use crate::builder::{BuildError, Builder};
@@ -17,14 +28,14 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-/// The part of the budget's limit that a cache charges ahead.
+/// A cache charges this part of the budget's limit ahead: one in `BATCHES`.
 const BATCHES: u64 = 1024;
 
 /// A cache's part of a budget.
 pub(crate) struct Budgeted {
     level: BudgetTree,
     batch: i64,
-    /// What is charged to the level (budgeted.S1).
+    /// Capacity that is charged to `level` (budgeted.S1).
     granted: Line<AtomicI64>,
     /// The segment that gives first next time.
     next: AtomicUsize,
@@ -36,7 +47,7 @@ impl Budgeted {
         self.granted.0.load(Ordering::Relaxed)
     }
 
-    /// Charges so much, and a batch if there is one; what was charged.
+    /// Charges `wanted`, and a batch more if the budget has it. Returns the amount charged.
     fn charge(&self, wanted: i64) -> i64 {
         let charged = [wanted.saturating_add(self.batch), wanted]
             .into_iter()
@@ -67,21 +78,21 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Builds a cache that charges its entries' weight to `budget`, and gives back when others need
-    /// it. Caches that are built within one budget share its limit: the one with the fewest recent
-    /// hits for what it holds gives first. The builder's capacity is then the most that this cache
-    /// may have of it; it has nothing at first.
+    /// Builds a cache that charges the weight of its entries to `budget`, and gives back when
+    /// others need it. Caches that are built within one budget share its limit. The cache with the
+    /// fewest recent hits for what it holds gives first. The builder's capacity is the most that
+    /// this cache may take of the budget; at first it has nothing.
     ///
-    /// - What is charged is the weight that [`weigher`](Self::weigher) returns (bytes, if the
-    ///   budget is one of bytes), with up to a 1,024th of the limit that is charged ahead, and what
-    ///   was removed and not asked back yet. Tables and [garbage](crate#memory) come on top, and so
-    ///   does one entry of each thread that is in an insertion and got nothing.
-    /// - An insertion that finds the limit reached asks the budget's users, this cache included: it
-    ///   evicts entries here or in other caches, whose listeners run in the inserting thread, and
-    ///   may wait for an eviction that another thread does, as
+    /// - The weight that [`weigher`](Self::weigher) returns is charged (in bytes, if the budget
+    ///   counts bytes). Up to a 1,024th of the limit is charged ahead, and the weight of removed
+    ///   entries stays charged until the budget asks for it. Tables and [garbage](crate#memory)
+    ///   come on top, and so does one entry of each thread that is inserting and got nothing.
+    /// - An insertion that finds the limit reached asks the budget's users, this cache included. It
+    ///   evicts entries here or in other caches, and the listeners of those run in the inserting
+    ///   thread. It may wait for an eviction in another thread, as
     ///   [`on_reclaim`](BudgetTree::on_reclaim) says. If it gets nothing, it evicts here.
     /// - A request asks for a batch of the budget more than is missing. So give the budget a small
-    ///   one, as in the example.
+    ///   batch, as in the example.
     /// - Within a callback that runs under a cache's lock, caches give nothing to each other.
     /// - Reads are counted, as by [`count_reads`](Self::count_reads).
     ///
@@ -133,7 +144,7 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Charges more capacity, of which the caller gets up to `wanted`, and the pool the rest.
+    /// Charges more capacity. The caller gets up to `wanted` of it, and the pool gets the rest.
     #[cold]
     pub(crate) fn grow_within(&self, budgeted: &Budgeted, wanted: i64) -> i64 {
         let charged = budgeted.charge(wanted);
@@ -142,13 +153,14 @@ where
         own
     }
 
-    /// Sets the most that a budgeted cache may have; the budget asks it for what it has beyond.
+    /// Sets the most that a budgeted cache may have. The budget asks the cache for what exceeds it.
     pub(crate) fn set_capacity_within(budgeted: &Budgeted, capacity: u64) {
         budgeted.level.set_limit(capacity);
     }
 
-    /// Gives up to about so much granted capacity back to the budget: unused capacity, then one
-    /// entry of each segment in turn, so that all lose alike. Returns how much.
+    /// Gives about `wanted` of the granted capacity back to the budget: unused capacity first, then
+    /// one entry of each segment in turn, so that all segments lose alike. Returns how much it
+    /// gave.
     fn shrink_by(&self, wanted: u64) -> u64 {
         let Some(budgeted) = &self.budgeted else { return 0 };
         if reentrancy::is_under_lock() {

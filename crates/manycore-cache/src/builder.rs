@@ -1,4 +1,4 @@
-//! How a cache is made: [`Cache::new`], [`Builder`].
+//! Construction of caches: [`Cache::new`] and [`Builder`].
 
 use crate::node::{Extra, Home, InBytes, Kind, Node};
 use crate::node_memory::NodeMemory;
@@ -15,35 +15,37 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::{Duration, Instant};
 
-/// Entries for each bucket of seven links that a table is made for.
+/// Tenths of entries for each bucket of seven links: the load that a new table is sized for.
 const LOAD_TENTHS: usize = 56;
-/// Approximate entries of a segment from which on there are more segments.
+/// Approximate number of entries for each segment.
 const SEGMENT_ENTRIES: usize = 1024;
-/// As the paper has it: more did not help.
+/// Maximum number of segments, as in the paper: more did not help.
 const SEGMENTS_MAX: usize = 64;
-/// Initial entries of a table, by default.
+/// Default initial size of the tables, in entries.
 const ROOM: usize = 1 << 20;
-/// The same if the capacity is in weight, which does not tell their number.
+/// The default if the capacity is a weight, which does not tell the number of entries.
 const ROOM_BY_WEIGHT: usize = 1 << 12;
-/// The same in a cache of few entries, most of which are made by the thousand and hold less.
+/// The default for a cache of few entries. Programs make such caches by the thousand, and most of
+/// them stay nearly empty.
 const ROOM_OF_FEW: usize = 16;
 
-/// Bytes of table for each entry, in a table that has just grown.
+/// Bytes of table for each entry, if the table has just grown.
 const TABLE_BYTES: usize = 24;
 
-/// Bytes of garbage of all threads together, as a part of the capacity in bytes, and their bounds.
-/// With less than half a megabyte, rounds cost insertions of small entries more than the memory is
-/// worth: a batch of two threads that replace nodes of 24 bytes has some 1,800 of them.
+/// Budget for the garbage of all threads: this part of the capacity in bytes, within these bounds.
+/// With less than half a megabyte, reclamation would cost insertions of small entries more than the
+/// memory is worth: a batch of two threads that replace nodes of 24 bytes has some 1,800 nodes.
 const GARBAGE_PART: usize = 8;
 const GARBAGE_MIN: usize = 512 << 10;
 const GARBAGE_MAX: usize = 32 << 20;
 
-/// Entries of a batch of garbage. From 64 bytes an entry on it is full by its bytes before. With
-/// smaller ones, each batch takes a barrier, which interrupts all other cores.
+/// Maximum number of entries in a batch of garbage. With entries of 64 bytes or more, a batch is
+/// full by its bytes first. Smaller batches would take more barriers, each of which interrupts all
+/// other cores.
 const BATCH_ENTRIES: usize = 4096;
 
-/// Backpressure: how long an update waits at its end, at most, while there is more garbage. The
-/// thread that holds it back has most often been preempted, and needs a core.
+/// Backpressure: the longest time that an update waits at its end while there is too much garbage.
+/// The thread that holds the garbage back was most often preempted, and needs a core.
 const GARBAGE_WAIT: Duration = Duration::from_micros(200);
 
 pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u32 + Send + Sync>;
@@ -52,7 +54,7 @@ pub(crate) type Listener<K, V> = Box<dyn Fn(&K, &V, Cause) + Send + Sync>;
 pub(crate) type Time = Box<dyn Fn() -> Duration + Send + Sync>;
 
 impl<K, V> Cache<K, V> {
-    /// A cache of so many entries, with the default settings.
+    /// Makes a cache for this number of entries, with the default settings.
     ///
     /// # Panics
     /// If the capacity is zero.
@@ -61,7 +63,8 @@ impl<K, V> Cache<K, V> {
         Self::builder(capacity).build().unwrap_or_else(|error| panic!("manycore: {error}"))
     }
 
-    /// Settings of a cache of so many entries, or of so much weight if there is a weigher.
+    /// Returns a builder for a cache of this capacity: a number of entries, or a weight if there is
+    /// a weigher.
     pub fn builder(capacity: u64) -> Builder<K, V> {
         Builder::new(capacity)
     }
@@ -78,13 +81,13 @@ impl<K, V> Cache<K, V> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The setting must be at least 1, and at most the number.
+    /// The setting must be at least 1, and at most this number.
     OutOfRange(&'static str, u64),
     /// The setting must be longer than zero.
     NoTime(&'static str),
-    /// A cache without metadata does not keep what the setting needs.
+    /// The setting needs data that a cache without metadata does not keep.
     NoMetadata(&'static str),
-    /// Only a cache without metadata has the setting.
+    /// The setting is for caches without metadata only.
     OnlyWithoutMetadata(&'static str),
 }
 
@@ -138,7 +141,7 @@ pub struct Builder<K, V, S = RandomState> {
     ahead: Option<Duration>,
     ends: Option<Expiry<K, V>>,
     listener: Option<Listener<K, V>>,
-    /// A bit for each cause for which the listener is called.
+    /// A bit for each cause that the listener is called for.
     told: u8,
     time: Option<Time>,
     counts_reads: bool,
@@ -171,8 +174,8 @@ impl<K, V> Builder<K, V> {
 }
 
 impl<K, V, S> Builder<K, V, S> {
-    /// The hasher of the keys. The default resists hash flooding by an attacker; with a faster one,
-    /// a read takes notably less time.
+    /// Sets the hasher of the keys. The default resists hash flooding by an attacker; a faster
+    /// hasher makes reads notably faster.
     pub fn hasher<T>(self, hasher: T) -> Builder<K, V, T> {
         let Self {
             capacity, initial, eviction, weigher, live, idle, expiry, listener, told, ..
@@ -201,38 +204,41 @@ impl<K, V, S> Builder<K, V, S> {
         }
     }
 
-    /// Initial size of the tables in entries, so that none has to grow. Default: the capacity, at
-    /// most a million; 4,096 if the capacity is in weight, and 16 if it is 1,024 entries at most.
+    /// Sets the initial size of the tables, in entries, so that no table has to grow. The default
+    /// is the capacity, but at most a million. It is 4,096 if the capacity is a weight, and 16 if
+    /// the capacity is at most 1,024 entries.
     pub fn initial_entries(mut self, entries: usize) -> Self {
         self.initial = Some(entries);
         self
     }
 
-    /// The eviction policy.
+    /// Sets the eviction policy.
     pub fn eviction(mut self, eviction: Eviction) -> Self {
         self.eviction = eviction;
         self
     }
 
-    /// The weight of an entry; the capacity is then one of weight. Called once for each entry, when
-    /// it is inserted. The least weight is 1.
+    /// Sets the weigher, which returns the weight of an entry; the capacity is then a total weight.
+    /// It is called once for each entry, when the entry is inserted. The least weight is 1.
     ///
     /// For a capacity in bytes use [`byte_weigher`](Self::byte_weigher). A weigher that returns the
-    /// length of a value leaves out what the cache needs for the entry, and capacity that the value
-    /// does not use: 8 MiB of values of four bytes, counted by their length, take 215 MiB.
+    /// length of a value ignores what the cache needs for the entry, and the unused capacity of the
+    /// value. Then 8 MiB of values of four bytes, counted by their length, take 215 MiB.
     pub fn weigher(mut self, weigh: impl Fn(&K, &V) -> u32 + Send + Sync + 'static) -> Self {
         self.weigher = Some(Box::new(weigh));
         self
     }
 
-    /// A capacity in bytes: an entry weighs what it takes in the cache, its table included, and
-    /// what `owned` returns: the bytes of heap that its key and value own. Called as a
-    /// [`weigher`](Self::weigher) is; sets [`weight_in_bytes`](Self::weight_in_bytes), too.
+    /// Makes the capacity a number of bytes. An entry weighs what it takes in the cache, its table
+    /// included, and what `owned` returns: the bytes of heap that its key and value own. `owned` is
+    /// called as a [`weigher`](Self::weigher) is. This also sets
+    /// [`weight_in_bytes`](Self::weight_in_bytes).
     ///
-    /// The memory of a process then grows by at most the capacity, what the allocator needs for its
-    /// blocks, and [garbage](crate#memory): a test measures it. glibc's allocator needs 8 bytes for
-    /// each block, and makes it a multiple of 16 and at least 32: if values own a few bytes each,
-    /// `owned` should count that. A buffer is counted by its `capacity()`, not by its `len()`.
+    /// The memory of the process then grows by at most the capacity, the allocator's overhead for
+    /// its blocks, and [garbage](crate#memory); a test measures it. glibc's allocator needs 8 bytes
+    /// for each block, and rounds blocks up to a multiple of 16 bytes, at least 32. If values own a
+    /// few bytes each, `owned` should count that. Count a buffer by its `capacity()`, not by its
+    /// `len()`.
     ///
     /// ```
     /// use manycore_cache::Cache;
@@ -257,19 +263,19 @@ impl<K, V, S> Builder<K, V, S> {
         self.weigher(weigh).weight_in_bytes(true)
     }
 
-    /// Whether weights are the bytes that an entry holds. What has left the cache and is not freed
-    /// yet is counted in bytes: see [memory](crate#memory).
+    /// Says whether weights are the bytes that an entry holds. If they are, garbage is counted by
+    /// them: see [memory](crate#memory).
     ///
-    /// By default they are assumed to be bytes, and garbage is reclaimed early besides, in case
-    /// they are not: an updating thread then reclaims every 100 us. With `true` it reclaims when
-    /// there is enough; with `false` an entry counts as its key and value, and an estimate of heap.
+    /// By default weights are assumed to be bytes, but garbage is also reclaimed early in case they
+    /// are not: an updating thread reclaims every 100 us. With `true` it reclaims when there is
+    /// enough garbage. With `false` an entry counts as its key and value, and an estimate of heap.
     /// Keys and values without destructors own no heap, and count as their size.
     pub fn weight_in_bytes(mut self, yes: bool) -> Self {
         self.in_bytes = Some(yes);
         self
     }
 
-    /// Time to live (TTL) of an entry, from its insertion or replacement.
+    /// Sets the time to live (TTL) of entries, from their insertion or replacement.
     #[doc(alias = "TTL")]
     #[doc(alias = "expire_after_write")]
     pub fn time_to_live(mut self, time: Duration) -> Self {
@@ -277,8 +283,8 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Time to idle of an entry, from its last use. A use is recorded if the last record is older
-    /// than a sixteenth of this time; so an entry may expire up to 1/16 early.
+    /// Sets the time to idle of entries, from their last use. A use is recorded only if the last
+    /// record is older than a sixteenth of this time, so an entry may expire up to 1/16 early.
     #[doc(alias = "TTI")]
     #[doc(alias = "expire_after_access")]
     pub fn time_to_idle(mut self, time: Duration) -> Self {
@@ -286,9 +292,10 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// TTL of this entry, called when it is inserted; `None` is for ever. The shortest of this, the
-    /// time to live and the time to idle counts. A cache that gives entries a TTL only by
-    /// [`Cache::insert_for`] uses `|_, _| None` here.
+    /// Sets a function that returns the TTL of an entry, or `None` for no end. It is called when
+    /// the entry is inserted. The shortest of this time, the time to live and the time to idle
+    /// counts. A cache that gives entries a TTL only by [`Cache::insert_for`] uses `|_, _| None`
+    /// here.
     #[doc(alias = "TTL")]
     pub fn expire_after(
         mut self,
@@ -298,11 +305,11 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Time to idle of this entry, from its last use; `None` is the cache's
-    /// [`time_to_idle`](Self::time_to_idle), if there is one, and otherwise for ever. Called when
-    /// the entry is inserted; kept in milliseconds, at least 1 and at most 49 days. The shortest of
-    /// this and the cache's other times counts. A read gives the entry its whole time anew, as with
-    /// `time_to_idle`.
+    /// Sets a function that returns the time to idle of an entry, from its last use. `None` means
+    /// the cache's [`time_to_idle`](Self::time_to_idle), or no end if there is none. It is called
+    /// when the entry is inserted. The time is kept in milliseconds, at least 1 ms and at most 49
+    /// days. The shortest of this and the cache's other times counts. A read gives the entry its
+    /// whole time again, as with `time_to_idle`.
     ///
     /// ```
     /// use manycore_cache::{BuildError, Cache};
@@ -327,15 +334,15 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Refresh ahead: a request by [`Cache::get_or_insert_with`] and its kin for an entry that has
-    /// at most this time to live left loads it anew, with its own load. Until that ends all others
-    /// get the present value, which is valid still. So no request waits at the end of an entry that
-    /// is asked for often enough. There are no helper threads: one of the callers waits for the
-    /// load.
+    /// Refresh ahead: loads an entry again before it expires. A request by
+    /// [`Cache::get_or_insert_with`] or one of its variants runs its load if the entry has at most
+    /// this time to live left. Until that load ends, all other requests get the present value,
+    /// which is still valid. So no request waits at the end of an entry that is requested often
+    /// enough. There are no helper threads: one of the callers waits for the load.
     ///
     /// If that load fails, its caller gets the present value, too, and the next request tries again
     /// (see [`Stats::load_failures`](crate::Stats::load_failures)). A value that is inserted during
-    /// the load wins, as always. A [`Cache::get`] loads nothing. A time to idle has no part in
+    /// the load wins, as always. [`Cache::get`] loads nothing. A time to idle plays no part in
     /// this.
     ///
     /// ```
@@ -370,13 +377,13 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Keeps nothing of an entry besides key and value, where others keep 8 bytes, or 32 if they
-    /// weigh or expire. For keys or values that know their own weight and time.
+    /// Keeps nothing of an entry besides its key and value. Other caches keep 8 bytes more, or 32
+    /// if they weigh or expire. For keys or values that know their own weight and time.
     ///
     /// `ends` returns the time of the cache's clock (see [`clock`](Self::clock)) at which an entry
-    /// expires; `None` is never. It and the weigher are called at each access, not once. An entry's
-    /// weight must never change, or the sum is wrong for good; its expiration may
-    /// ([`Cache::get_locked_if`]). There are no versions: `version` is 0, and
+    /// expires, or `None` for never. It and the weigher are called at each access, not once. The
+    /// weight of an entry must never change, or the total weight is wrong for good. Its expiration
+    /// may change ([`Cache::get_locked_if`]). There are no versions: `version` is 0, and
     /// [`Cache::compare_and_swap`], [`Cache::insert_for`] and [`Cache::expire_if`] panic.
     ///
     /// ```
@@ -402,16 +409,17 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Keeps the entries of a cache [without metadata](Self::without_metadata) in this memory. See
+    /// Keeps the entries of a cache [without metadata](Self::without_metadata) in this memory: see
     /// [`NodeMemory`].
     pub fn memory(mut self, memory: Arc<dyn NodeMemory>) -> Self {
         self.memory = Some(memory);
         self
     }
 
-    /// Eviction listener: called with each entry that was removed, and the cause, on the thread
-    /// that removed it, after the removal, with no lock held. It may use the cache. If it panics,
-    /// so does the call that removed the entry; an insertion that was making room is then not done.
+    /// Sets the eviction listener, which is called with each entry that was removed, and the cause.
+    /// It runs on the thread that removed the entry, after the removal, with no lock held. It may
+    /// use the cache. If it panics, so does the call that removed the entry; an insertion that was
+    /// making room is then not done.
     #[doc(alias = "on_evict")]
     #[doc(alias = "removal listener")]
     pub fn listener(mut self, listen: impl Fn(&K, &V, Cause) + Send + Sync + 'static) -> Self {
@@ -419,7 +427,7 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Calls the listener for these causes alone: a removal for another cause costs as much as
+    /// Calls the listener for these causes alone. A removal for another cause then costs as much as
     /// without a listener.
     ///
     /// ```
@@ -447,13 +455,13 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// The clock, as time since some moment: for tests. It must be monotonic.
+    /// Sets the clock, for tests. It returns the time since a fixed moment, and must be monotonic.
     pub fn clock(mut self, now: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         self.time = Some(Box::new(now));
         self
     }
 
-    /// Whether [`Cache::stats`] counts hits and misses: some 2 ns for each read.
+    /// Says whether [`Cache::stats`] counts hits and misses, which costs some 2 ns for each read.
     pub fn count_reads(mut self, yes: bool) -> Self {
         self.counts_reads = yes;
         self
@@ -493,7 +501,8 @@ impl<K, V, S> Builder<K, V, S> {
     /// Builds the cache.
     ///
     /// # Errors
-    /// A capacity of zero or above 2^62, a time of zero, or times of a cache without metadata.
+    /// If the capacity is zero or above 2^62, a time is zero, times are set for a cache without
+    /// metadata, or memory is set for a cache with metadata.
     pub fn build(self) -> Result<Cache<K, V, S>, BuildError> {
         self.check()?;
         let by_weight = self.weigher.is_some();
@@ -527,7 +536,8 @@ impl<K, V, S> Builder<K, V, S> {
             _ => InBytes::No,
         };
         let home = Home::new(kind, in_bytes, self.memory);
-        // Both sides count alike: so garbage is an eighth of the entries, whatever they own.
+        // The capacity and the garbage count an entry alike, so garbage is an eighth of the
+        // entries, whatever they own.
         let entry = if in_bytes == InBytes::No { home.garbage_bytes() } else { 1 };
         let domain = garbage_domain(most.saturating_mul(entry));
         let start = Instant::now();
@@ -563,24 +573,24 @@ impl<K, V, S> Builder<K, V, S> {
     }
 }
 
-/// Buckets of a table for so many entries.
+/// Returns the number of buckets of a table for this number of entries.
 pub(crate) fn buckets_for(entries: usize) -> usize {
     entries.saturating_mul(10).div_ceil(LOAD_TENTHS).max(1)
 }
 
-/// The reclamation domain of a cache of so many bytes.
+/// Returns the reclamation domain of a cache of this capacity in bytes.
 fn garbage_domain(capacity: usize) -> Result<Domain, manycore::section::BuildError> {
     let garbage = (capacity / GARBAGE_PART).clamp(GARBAGE_MIN, GARBAGE_MAX);
     let domain = Domain::builder().mode(Mode::Epoch).batch_nodes(BATCH_ENTRIES);
     domain.budget(garbage).backpressure(GARBAGE_WAIT).build()
 }
 
-/// A time in nanoseconds; more than 500 years is for ever.
+/// Converts a time to nanoseconds. More than 500 years means for ever.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-// As for the cache: closures are trusted, as they are elsewhere. It has no keys and values yet.
+// As for the cache, closures are trusted. A builder has no keys and values yet.
 impl<K, V, S: UnwindSafe> UnwindSafe for Builder<K, V, S> {}
 impl<K, V, S: RefUnwindSafe> RefUnwindSafe for Builder<K, V, S> {}
 

@@ -1,4 +1,4 @@
-//! The capacity of a cache, changed while it is used.
+//! Changes of a cache's capacity while the cache is in use.
 
 use crate::Cache;
 use crate::builder::buckets_for;
@@ -11,17 +11,18 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Changes the capacity, which the cache keeps to at once: what is above it is evicted. If the
-    /// capacity falls below half of what it was, tables that are then twice as large as they need
-    /// be, or more, are replaced by smaller ones, and what can be freed now is freed. Memory of
-    /// entries is kept for reuse, as ever.
+    /// Changes the capacity at once, and evicts the entries that exceed it.
     ///
-    /// The budget of [garbage](crate#memory) stays that of the capacity at first. Cost of less
-    /// capacity: an eviction for each entry above it, and for each replaced table what its growth
-    /// cost: updates of its segment wait for it, and the keys are hashed under its locks.
+    /// If the capacity falls below half of the old one, tables that are then at least twice as
+    /// large as they need be are replaced by smaller ones, and garbage that can be freed now is
+    /// freed. Memory of entries is kept for reuse, as always.
+    ///
+    /// The budget of [garbage](crate#memory) stays that of the first capacity. A lower capacity
+    /// costs an eviction for each entry above it. Each replaced table costs as much as its growth
+    /// did: updates of its segment wait for it, and the keys are hashed under its locks.
     ///
     /// # Panics
-    /// If it is zero or above 2^62.
+    /// If the capacity is zero or above 2^62.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(100);
@@ -32,7 +33,7 @@ where
     /// assert!(cache.len() <= 10);
     /// ```
     pub fn set_capacity(&self, capacity: u64) {
-        assert!((1..=1 << 62).contains(&capacity), "manycore: a capacity of {capacity}");
+        assert!((1..=1 << 62).contains(&capacity), "manycore: capacity {capacity} is out of range");
         self.begin_update();
         // ORDER: Relaxed; counts of capacity order nothing.
         let old = self.capacity.swap(capacity as i64, Ordering::Relaxed);
@@ -41,14 +42,15 @@ where
         } else {
             self.change_pool(capacity as i64 - old);
         }
-        // Not at each small change: what adapts its capacity to something would hash all keys anew.
+        // Not at each small change: a cache that adapts its capacity would hash all its keys each
+        // time.
         if (capacity as i64) < old / 2 {
             self.shrink_tables(capacity);
             self.collect();
         }
     }
 
-    /// Adds to the pool, or takes from it, and evicts what is above.
+    /// Adds `more` to the pool, and evicts entries while the pool is below zero.
     fn change_pool(&self, more: i64) {
         // ORDER: Relaxed; as above.
         self.pool.0.fetch_add(more, Ordering::Relaxed);
@@ -56,7 +58,7 @@ where
             // ORDER: Relaxed; as above.
             self.pool.0.fetch_add(segment.take_spare(i64::MAX), Ordering::Relaxed);
         }
-        // One entry of each segment in turn, so that all lose alike.
+        // Takes one entry of each segment in turn, so that all segments lose alike.
         while self.pool.0.load(Ordering::Relaxed) < 0 {
             let section = self.domain.enter();
             let evicted =
@@ -67,8 +69,8 @@ where
         }
     }
 
-    /// Replaces tables that are much too large for what is in them and, if the capacity is in
-    /// entries, for what may come.
+    /// Replaces tables that are at least twice as large as they need be. A table needs room for its
+    /// entries and, if the capacity is in entries, for those that may come.
     fn shrink_tables(&self, capacity: u64) {
         let is_weighed = self.weigher.is_some();
         let most = usize::try_from(capacity).unwrap_or(usize::MAX).div_ceil(self.segments.len());

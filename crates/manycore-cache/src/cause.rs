@@ -1,8 +1,8 @@
-//! Why entries leave.
+//! Why entries leave the cache.
 
 use crate::node::Found;
 
-/// Why an entry left the cache: for a [listener](crate::Builder::listener).
+/// Why an entry left the cache: an argument of the [listener](crate::Builder::listener).
 ///
 /// ```
 /// use manycore_cache::{Cache, Cause};
@@ -22,34 +22,34 @@ use crate::node::Found;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Another value took its place.
+    /// Another value replaced it.
     Replaced,
     /// It was removed.
     Removed,
-    /// Room was wanted, or it was too heavy to be let in.
+    /// It made room for another entry, or was too heavy to be let in.
     Evicted,
-    /// Its time was over when it left, whatever it left for: an entry that makes room, is replaced
-    /// or is removed after its end has expired.
+    /// It had expired when it left. This cause comes before the others: an expired entry that makes
+    /// room, is replaced or is removed leaves as expired.
     Expired,
 }
 
 impl Cause {
-    /// A bit of its own.
+    /// Returns the bit of this cause in a set of causes.
     pub(crate) fn bit(self) -> u8 {
         1 << self as u8
     }
 
-    /// Of an entry that another value replaces, whose time is over or not.
+    /// Returns the cause of an entry that another value replaces. `is_over`: the entry has expired.
     #[inline(always)]
     pub(crate) fn of_replaced(is_over: bool) -> Self {
         if is_over { Self::Expired } else { Self::Replaced }
     }
 }
 
-/// An entry that the caller has unlinked.
+/// An entry that leaves: it was unlinked, or is about to be.
 pub(crate) struct Departed<K, V> {
     pub(crate) node: Found<K, V>,
-    /// What it was counted with.
+    /// The weight that the entry was counted with.
     pub(crate) weight: i64,
     pub(crate) cause: Cause,
 }

@@ -1,14 +1,15 @@
-//! What a key was compared with before its bucket was locked, so that no `Eq` runs under the lock.
+//! The keys that a key was compared with before its bucket was locked, so that no `Eq` runs under
+//! the lock.
 
 use std::cell::Cell;
 use std::ptr;
 
-/// Keys in a chain that are not equal to one that is sought, by their addresses, in the order of
-/// the chain. The caller's section keeps them, so that no other node gets such an address.
+/// Addresses of keys in a chain that differ from a given key, in the order of the chain. The
+/// caller's section keeps these keys, so no other node gets one of the addresses.
 #[derive(Default)]
 pub(crate) struct Compared {
     keys: Vec<usize>,
-    /// Where the next one is expected.
+    /// Where the walk expects the next key.
     next: Cell<usize>,
 }
 
@@ -21,17 +22,17 @@ impl Compared {
         self.keys.clear();
     }
 
-    /// Before a walk along the chain.
+    /// Begins a walk along the chain.
     pub(crate) fn rewind(&self) {
         self.next.set(0);
     }
 
-    /// Whether this very key was compared. Costs least in the order of the chain.
+    /// Returns true if this very key was compared. It costs least in the order of the chain.
     pub(crate) fn has<K>(&self, key: &K) -> bool {
         let is_it = |own: &usize| *own == ptr::from_ref(key).addr();
         debug_assert!(
             self.next.get() <= self.keys.len(),
-            "keys were compared anew, and the walk goes on behind them"
+            "a walk is beyond the keys that were compared"
         );
         let (before, behind) = self.keys.split_at(self.next.get());
         let at = behind.iter().position(is_it).map(|at| before.len() + at);

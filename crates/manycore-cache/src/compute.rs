@@ -1,4 +1,4 @@
-//! Updates that depend on what is there, in one step for each key.
+//! Updates that depend on the key's present entry, in one step for each key.
 
 use crate::Cache;
 use crate::cause::Cause;
@@ -10,7 +10,7 @@ use manycore::section::Section;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
-/// What [`Cache::compute`] is to do with a key.
+/// What [`Cache::compute`] does with a key, as its closure decides.
 ///
 /// ```
 /// use manycore_cache::{Cache, Change};
@@ -30,15 +30,15 @@ use std::hash::{BuildHasher, Hash};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change<V> {
-    /// Leave it as it is.
+    /// Leave the key as it is.
     Keep,
-    /// Put this value in, in place of the old one if there is one.
+    /// Put this value in, in place of the old value if there is one.
     Put(V),
-    /// Remove it if it is there.
+    /// Remove the key if it is there.
     Remove,
 }
 
-/// What [`Cache::compute`] did.
+/// What [`Cache::compute`] has done.
 ///
 /// ```
 /// use manycore_cache::{Cache, Change, Computed};
@@ -50,15 +50,15 @@ pub enum Change<V> {
 /// ```
 #[derive(Debug)]
 pub enum Computed<'c, K, V> {
-    /// The key was not there, and this is its entry now.
+    /// The key was missing, and this is its new entry.
     Inserted(Guard<'c, K, V>),
-    /// This is its entry now, in place of another one.
+    /// This is the new entry, in place of an old one.
     Replaced(Guard<'c, K, V>),
-    /// This was its entry, which was removed.
+    /// This entry was removed.
     Removed(Guard<'c, K, V>),
-    /// This is its entry still.
+    /// This entry was kept.
     Kept(Guard<'c, K, V>),
-    /// The key was not there, and nothing was done.
+    /// The key was missing, and nothing was done.
     Absent,
 }
 
@@ -68,24 +68,24 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Does with the key what `f` says of its entry, or of its not being there, in one step: what
-    /// `f` was shown is what is replaced, removed or kept. Returns what was done.
+    /// Changes the key as `f` decides, in one step. `f` gets the key's entry, or `None` if the key
+    /// is missing, and exactly that entry is replaced, removed or kept. Returns what was done.
     ///
-    /// `f` runs without a lock, and again if the key's entry was replaced in between: what it was
-    /// shown is then dropped, and so is the value that it made. So it may use the cache, this key
-    /// included. An entry whose time is over is not there.
+    /// `f` runs without a lock, so it may use the cache, this key included. If the key's entry was
+    /// replaced in between, the value that `f` made is dropped, and `f` runs again. An expired
+    /// entry counts as missing.
     ///
-    /// A value that is put in is that of an insertion: it makes room first, lives as long as the
-    /// cache's times say, counts as a use, and is not kept if it weighs more than the capacity.
-    /// What is kept is not used. Loads of the key that are under way are not put in if it changes,
-    /// nor if it is to be removed and is not there.
+    /// A new value is treated as an insertion: it makes room first, lives as long as the cache's
+    /// times say, counts as a use, and is not kept if it weighs more than the capacity. A kept
+    /// entry does not count as used. A change of the key keeps loads of it that are under way from
+    /// being put in. So does a removal of a key that is missing.
     ///
-    /// Cost: a look-up more than [`insert`](Self::insert). If what is there does not matter, that
-    /// is the shorter way; to load what is missing, once for all callers, use
+    /// Cost: one look-up more than [`insert`](Self::insert). Use that if the present entry does not
+    /// matter. To load a missing value once for all callers, use
     /// [`get_or_insert_with`](Self::get_or_insert_with).
     ///
     /// # Panics
-    /// If `f` does: then the key is as it was.
+    /// If `f` panics. The key is then as it was.
     ///
     /// ```
     /// use manycore_cache::{Cache, Change, Computed};
@@ -114,7 +114,7 @@ where
         let hash = self.hash(&key);
         let mut key = Some(key);
         let (done, node) = loop {
-            let own = key.as_ref().expect("each turn leaves it");
+            let own = key.as_ref().expect("each turn leaves the key");
             let seen = self.find(hash, own, &section).filter(|node| !self.is_expired(*node));
             // SAFETY: found in this section.
             let done = match f(seen.map(|node| unsafe { self.entry(node) })) {
@@ -126,11 +126,11 @@ where
                 break done;
             }
         };
-        // Before there is a result: where a destructor panics, one that is made already is leaked,
-        // and it holds a section.
+        // Dropped before the result is made: if a destructor panicked after that, the result would
+        // be leaked, and with it an open section.
         drop((key, f));
         let Some(node) = node else { return Computed::Absent };
-        // SAFETY: found, or put in, in this section.
+        // SAFETY: the node was found, or put in, in this section.
         let guard = unsafe { self.guard(node, section) };
         match done {
             Done::Inserted => Computed::Inserted(guard),
@@ -140,7 +140,7 @@ where
         }
     }
 
-    /// Removes the key if it is as it was seen; `None` if not.
+    /// Removes the key if it is still as it was seen; returns `None` if it is not.
     fn remove_seen(
         &self,
         hash: KeyHash,
@@ -159,7 +159,8 @@ where
         self.take_out_if(hash, node, Cause::Removed, section, always).map(|_| (Done::Removed, seen))
     }
 
-    /// Puts the value in if the key is as it was seen; if not, leaves the key to the caller.
+    /// Puts the value in if the key is still as it was seen. If it is not, leaves the key to the
+    /// caller.
     fn put_for(
         &self,
         hash: KeyHash,
@@ -168,7 +169,7 @@ where
         seen: Option<Found<K, V>>,
         section: &Section<'_>,
     ) -> Option<(Done, Option<Found<K, V>>)> {
-        let own = key.take().expect("each turn leaves it");
+        let own = key.take().expect("each turn leaves the key");
         let mut fresh = Some(self.make::<false>(own, value, None, section));
         let node = self.put(hash, &mut fresh, section, Asked::Before, |now| now == seen);
         if let Some(refused) = fresh {
@@ -178,13 +179,14 @@ where
         node.map(|node| (done, Some(node)))
     }
 
-    /// Replaces the key's value by what `f` makes of it. Whether the key was there.
+    /// Replaces the key's value by the result of `f`. Returns true if the key was there.
     ///
     /// `f` runs without a lock, and again if the value was replaced in between. The new value is
-    /// that of an insertion, also in its times; see [`compute`](Self::compute), which can do more.
+    /// treated as an insertion, also in its times. See [`compute`](Self::compute), which can do
+    /// more.
     ///
     /// # Panics
-    /// If `f` does: then the key is as it was.
+    /// If `f` panics. The key is then as it was.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(10);
@@ -209,14 +211,14 @@ where
         matches!(self.compute(own, next), Computed::Replaced(_))
     }
 
-    /// Replaces the key's value by what `f` makes of it, or inserts what `make` makes, if the key
-    /// is not there. Whether it was there.
+    /// Replaces the key's value by the result of `f`, or inserts the result of `make` if the key is
+    /// missing. Returns true if the key was there.
     ///
     /// Both closures run without a lock, and again if another thread changed the key in between.
     /// See [`compute`](Self::compute).
     ///
     /// # Panics
-    /// If a closure does: then the key is as it was.
+    /// If a closure panics. The key is then as it was.
     ///
     /// ```
     /// let words = manycore_cache::Cache::new(100);
@@ -241,7 +243,7 @@ where
     }
 }
 
-/// What was done with an entry that is or was there.
+/// What was done with the key.
 #[derive(Clone, Copy)]
 enum Done {
     Inserted,

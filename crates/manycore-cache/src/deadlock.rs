@@ -1,13 +1,20 @@
-//! Loads that wait for loads: which run on the calling thread, and which wait for which.
+//! Deadlock detection for loads: which loads run on the calling thread, and which load waits for
+//! which. A request that would wait for itself panics instead.
+//!
+//! ```text
+//! load 1 asks for the key of load 2:   1 --> 2
+//! load 2 asks for the key of load 3:   1 --> 2 --> 3
+//! load 3 asks for the key of load 1:   the edge would close a cycle, so this request panics
+//! ```
 //!
 //! Laws:
-//! - deadlock.C1 A thread notes the loads whose user code it is running, innermost last. A request
-//!   for a key whose load is among them would wait for itself.
-//! - deadlock.C2 A load that waits for another, or runs another, has an edge to it, in one graph
-//!   for all caches. An edge that would close a cycle is not added: its request panics, which ends
-//!   that load, and the others go on.
+//! - deadlock.C1 A thread records the loads that have their user code running on it, innermost
+//!   last. A request for the key of one of these loads would wait for itself.
+//! - deadlock.C2 A load that waits for another load, or runs it, has an edge to it. One graph
+//!   serves all caches. An edge that would close a cycle is not added: its request panics, which
+//!   ends that load, and the others go on.
 //!
-//! Requests that no load makes have no edge, and take no lock here.
+//! Requests outside of any load have no edge, and take no lock here.
 
 #[cfg(not(manycore_loom))]
 use manycore::percpu::AtFork;
@@ -16,12 +23,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A load, among those of all caches.
+/// The number of a load, among the loads of all caches.
 pub(crate) type LoadId = u64;
 
 pub(crate) fn next_id() -> LoadId {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    // ORDER: Relaxed; only that no two loads get the same number matters.
+    // ORDER: Relaxed; the numbers only have to differ.
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
@@ -29,13 +36,13 @@ thread_local! {
     static RUNNING: RefCell<Vec<LoadId>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Which load waits for, or runs, which, and how many times over.
+/// The edges, from a load to the load that it waits for or runs, and how often each was added.
 type Graph = BTreeMap<(LoadId, LoadId), u32>;
 
 static GRAPH: Mutex<Graph> = Mutex::new(BTreeMap::new());
 
-/// Holds the graph over a fork. The edges of loads that the child has no thread for stay: nothing
-/// comes back from them.
+/// Holds the graph over a fork. Edges of loads that have no thread in the child stay: no path leads
+/// back from them.
 #[cfg(not(manycore_loom))]
 static AT_FORK: AtFork = AtFork::new(|| Box::new(locked()), || ());
 
@@ -49,7 +56,7 @@ fn locked() -> MutexGuard<'static, Graph> {
     GRAPH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The load's user code runs on this thread as long as this lives (deadlock.C1).
+/// Marks the load's user code as running on this thread, until this is dropped (deadlock.C1).
 pub(crate) struct Running(());
 
 impl Running {
@@ -61,12 +68,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Each is dropped by the call, or the poll, that made it: the innermost goes first.
+        // The call, or the poll, that made this drops it: so the innermost goes first.
         let _gone = RUNNING.try_with(|running| running.borrow_mut().pop());
     }
 }
 
-/// Whether this thread runs user code of this load.
+/// Returns true if this thread runs user code of this load.
 pub(crate) fn is_running(load: LoadId) -> bool {
     RUNNING.try_with(|running| running.borrow().contains(&load)).unwrap_or(false)
 }
@@ -75,16 +82,17 @@ fn innermost() -> Option<LoadId> {
     RUNNING.try_with(|running| running.borrow().last().copied()).unwrap_or(None)
 }
 
-/// That the innermost load of a thread depends on another (deadlock.C2), as long as this lives.
+/// An edge from the innermost load of a thread to another load, until this is dropped
+/// (deadlock.C2).
 #[derive(Default)]
 pub(crate) struct Edge(Option<(LoadId, LoadId)>);
 
 impl Edge {
-    /// Makes this the edge from the load that the thread runs now to `target`; none if it runs
-    /// none.
+    /// Makes this the edge to `target` from the load that the thread runs now, or no edge if it
+    /// runs none.
     ///
     /// # Panics
-    /// If that would close a cycle.
+    /// If the edge would close a cycle.
     pub(crate) fn lead_to(&mut self, target: LoadId) {
         let wanted = innermost().map(|load| (load, target));
         if self.0 == wanted {

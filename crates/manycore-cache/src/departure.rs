@@ -1,14 +1,19 @@
-//! The end of entries: each is counted, its capacity is given back, it is retired, and the listener
-//! is told, whatever user code panics on the way.
+//! The departure of entries. Each entry that leaves is counted, its capacity is given back, it is
+//! retired, and the listener is called, even if user code panics on the way.
+//!
+//! ```text
+//! weigh --> lock the bucket, unlink --> give capacity back, count --> retire --> listener
+//!   departure.D1                          departure.D2: once, whatever panics
+//! ```
 //!
 //! Laws:
 //! - departure.D1 An entry is weighed before it is unlinked, so that a weigher that panics loses
-//!   nothing; the weight that was taken is what is given back.
-//! - departure.D2 What is unlinked is retired once and told once. User code that panics (a
-//!   listener, or the destructor of another entry) keeps the rest from neither; the first panic
-//!   goes on when all is done.
-//! - departure.D3 An entry whose time is over leaves as expired, by every way out: a read, an
-//!   update of its key, an update that makes room, a sweep, or a removal of many.
+//!   nothing. Exactly this weight is given back.
+//! - departure.D2 An unlinked entry is retired once, and reported once. User code that panics (a
+//!   listener, or the destructor of another entry) does not keep the other entries from either. The
+//!   first panic resumes when all is done.
+//! - departure.D3 An expired entry leaves as expired, by every way out: a read, an update of its
+//!   key, an update that makes room, a sweep, or a removal of many entries.
 
 use crate::Cache;
 use crate::builder::Listener;
@@ -23,7 +28,7 @@ use manycore::section::Section;
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering;
 
-/// Entries of one segment that were unlinked together; what must follow does when this is dropped.
+/// Entries of one segment that were unlinked together. Dropping this settles their departure.
 struct Gone<'a, K, V, S>
 where
     K: Hash + Eq + Send + Sync,
@@ -45,7 +50,7 @@ where
     fn drop(&mut self) {
         debug_assert!(
             self.all.iter().all(|departed| departed.weight >= 0),
-            "departure.D1: an entry that has left weighs less than nothing"
+            "departure.D1: an entry leaves with a negative weight"
         );
         self.segment.count_less(self.all.len());
         self.cache.give_back(self.all.iter().map(|departed| departed.weight).sum());
@@ -63,13 +68,14 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Counts, retires and tells (departure.D2). The capacity is the caller's.
+    /// Counts and retires an entry, and calls the listener (departure.D2). Its capacity is the
+    /// caller's.
     #[inline(always)]
     pub(crate) fn settle_departure(&self, departed: &Departed<K, V>, section: &Section<'_>) {
         self.settle_departure_on::<false>(departed, section);
     }
 
-    /// The same, where it is known whether the cache is straight.
+    /// As `settle_departure`. With `STRAIGHT`, the compiler knows that the cache is straight.
     #[inline(always)]
     pub(crate) fn settle_departure_on<const STRAIGHT: bool>(
         &self,
@@ -84,7 +90,7 @@ where
         self.retire_and_tell::<STRAIGHT>(departed, section);
     }
 
-    /// The same without a count.
+    /// As `settle_departure_on`, without counting the departure.
     #[inline(always)]
     pub(crate) fn retire_and_tell<const STRAIGHT: bool>(
         &self,
@@ -96,7 +102,7 @@ where
             Some(listener) if !STRAIGHT && self.told & cause.bit() != 0 => {
                 self.part_and_tell(departed, listener, section);
             }
-            // SAFETY: node.N1 - unlinked by the caller under its bucket's lock.
+            // SAFETY: node.N1 - the caller unlinked the node under its bucket's lock.
             _ => unsafe {
                 Node::retire(*node, &self.home, self.kind_of::<STRAIGHT>(), section, *weight);
             },
@@ -111,27 +117,27 @@ where
         section: &Section<'_>,
     ) {
         let mut panics = Panics::default();
-        // SAFETY: node.N1 - unlinked by the caller of `settle_departure` under its bucket's lock.
+        // SAFETY: node.N1 - the caller of `settle_departure` unlinked it under its bucket's lock.
         panics.catch(|| unsafe {
             Node::retire(departed.node, &self.home, self.kind(), section, departed.weight);
         });
         panics.catch(|| {
-            // SAFETY: node.N1 - retired just above, in the section of the caller, which is open
-            // until after this call and keeps it.
+            // SAFETY: node.N1 - the node was retired just above, in the section of the caller,
+            // which keeps it and is open until after this call.
             let node = unsafe { departed.node.as_ref() };
             listener(&node.key, &node.value, departed.cause);
         });
         panics.resume();
     }
 
-    /// Why an entry leaves that makes room (departure.D3). The section keeps it.
+    /// Returns the cause of an entry that makes room (departure.D3). The section keeps the entry.
     #[inline(always)]
     pub(crate) fn cause_of_eviction(&self, node: Found<K, V>) -> Cause {
         let is_over = self.is_timed && self.is_expired_cold(node);
         if is_over { Cause::Expired } else { Cause::Evicted }
     }
 
-    /// An entry that is about to be unlinked to make room (departure.D1).
+    /// Weighs an entry that is about to be unlinked to make room (departure.D1).
     #[inline(always)]
     pub(crate) fn depart<const STRAIGHT: bool>(&self, node: Found<K, V>) -> Departed<K, V> {
         if STRAIGHT {
@@ -140,8 +146,8 @@ where
         Departed { node, weight: self.weight_of(node), cause: self.cause_of_eviction(node) }
     }
 
-    /// Evicts an entry of this segment; its weight, which is the caller's now. The room is for a
-    /// key of the hash `near`, if there is one; `kept` is not evicted.
+    /// Evicts an entry of this segment, and returns its weight, which then belongs to the caller.
+    /// The room is for a key of the hash `near`, if there is one; `kept` is not evicted.
     pub(crate) fn evict(
         &self,
         segment: &Segment<K, V>,
@@ -151,15 +157,15 @@ where
     ) -> Option<i64> {
         let departed = segment.evict(near, kept, section, |node| self.depart::<false>(node))?;
         segment.count_less(1);
-        // Whatever the listener does, the capacity is not lost.
+        // The capacity is not lost if the listener panics.
         let back = Back { cache: self, capacity: departed.weight };
         self.settle_departure(&departed, section);
         std::mem::forget(back);
         Some(departed.weight)
     }
 
-    /// What is too heavy for the whole cache stays out, and what it would have replaced goes, for
-    /// this cause.
+    /// Keeps an entry out that is too heavy. Removes the entry that it would have replaced, for the
+    /// cause in `seen`.
     #[cold]
     pub(crate) fn turn_away(
         &self,
@@ -177,7 +183,7 @@ where
         node
     }
 
-    /// Removes this node if it is linked still.
+    /// Removes this node if it is still linked.
     pub(crate) fn take_out(
         &self,
         hash: KeyHash,
@@ -188,8 +194,8 @@ where
         self.take_out_if(hash, node, cause, section, None::<fn() -> bool>);
     }
 
-    /// The same if `accept`, asked under the bucket's lock, says so; `None` if the node is not
-    /// linked any more.
+    /// As `take_out`, if `accept` returns true under the bucket's lock. Returns whether the node
+    /// was removed, or `None` if it was not linked any more.
     pub(crate) fn take_out_if(
         &self,
         hash: KeyHash,
@@ -219,13 +225,13 @@ where
         Some(true)
     }
 
-    /// A reader found an entry whose time is over.
+    /// Drops an expired entry that a reader found.
     #[cold]
     pub(crate) fn drop_expired(&self, hash: KeyHash, node: Found<K, V>, section: &Section<'_>) {
         self.take_out(hash, node, Cause::Expired, section);
     }
 
-    /// Drops from a bucket what has expired.
+    /// Drops the expired entries of a bucket.
     pub(crate) fn sweep(&self, segment: &Segment<K, V>, index: usize, section: &Section<'_>) {
         let now = self.now();
         let expired =
@@ -239,8 +245,8 @@ where
         }
     }
 
-    /// Removes the entries of a bucket for which the test has a cause; false if the table was
-    /// replaced. The test runs under the bucket's lock.
+    /// Removes the entries of a bucket for which `test` returns a cause. Returns false if the table
+    /// was replaced. `test` runs under the bucket's lock.
     fn clear_bucket(
         &self,
         segment: &Segment<K, V>,
@@ -250,7 +256,7 @@ where
     ) -> bool {
         let table = segment.table(section);
         let bucket = table.buckets().get(index);
-        // Dropped after the lock, also if the test or a weigher panics.
+        // Dropped after the lock is released, also if the test or a weigher panics.
         let mut gone = Gone { cache: self, segment, section, all: Vec::new() };
         let Some(locked) = bucket.and_then(|bucket| table.lock(bucket)) else { return false };
         for slot in locked.slots() {
@@ -267,8 +273,8 @@ where
         true
     }
 
-    /// Removes every entry that has expired (departure.D3), and those that the test names, which
-    /// runs under their bucket's lock. Loads that are under way are not put in.
+    /// Removes every expired entry (departure.D3), and every entry for which `test` returns true.
+    /// `test` runs under the lock of the entry's bucket. Loads that are under way are not put in.
     pub(crate) fn remove_all(&self, test: impl Fn(Found<K, V>) -> bool) {
         self.begin_update();
         self.flights.mark_all();
@@ -282,7 +288,7 @@ where
     fn clear_all(&self, test: impl Fn(Found<K, V>) -> Option<Cause>) {
         for segment in &self.segments {
             let mut index = 0;
-            // One section for each bucket: a long one would hold everything back.
+            // One section for each bucket: a long section would hold reclamation back.
             loop {
                 let section = self.domain.enter();
                 let buckets = segment.table(&section).buckets().len();
@@ -290,7 +296,7 @@ where
                     break;
                 }
                 let same = self.clear_bucket(segment, index, &section, &test);
-                // A table that was replaced is begun anew.
+                // A table that was replaced is walked again from its beginning.
                 index = if same && segment.table(&section).buckets().len() == buckets {
                     index + 1
                 } else {
@@ -300,14 +306,14 @@ where
         }
     }
 
-    /// Removes every entry that is there when its bucket's turn comes: all that were inserted
-    /// before the call. Loads that are under way are not put in. Cost: the
+    /// Removes every entry that is there when its bucket's turn comes. That includes all entries
+    /// that were inserted before the call. Loads that are under way are not put in. Cost: the
     /// tables, and a lock for each bucket in turn.
     pub fn invalidate_all(&self) {
         self.remove_all(|_| true);
     }
 
-    /// Drops every entry whose time is over, and frees what can be freed. For a timer of yours.
+    /// Drops every expired entry, and frees what can be freed. Call it from a timer of your own.
     pub fn purge(&self) {
         if self.is_timed {
             self.begin_update();
@@ -317,7 +323,7 @@ where
     }
 }
 
-/// Capacity that goes back to the pool, whatever panics.
+/// Capacity that goes back to the pool when this is dropped, whatever panics.
 pub(crate) struct Back<'a, K, V, S> {
     pub(crate) cache: &'a Cache<K, V, S>,
     pub(crate) capacity: i64,

@@ -1,4 +1,4 @@
-//! The expiration time of an entry, changed in place.
+//! Changes of an entry's expiration time in place.
 
 use crate::guard::{Entry, Guard};
 use crate::node::{NEVER, Node};
@@ -14,8 +14,8 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Gives the key's entry another time to live from now on, or for ever; false if it is not
-    /// there. Does not change its version.
+    /// Gives the key's entry a new time to live from now on, or no end. Returns false if the key is
+    /// not there. The entry keeps its version.
     ///
     /// # Panics
     /// As [`insert_for`](Self::insert_for).
@@ -27,10 +27,11 @@ where
         self.expire_if(key, time, |_| true).is_some()
     }
 
-    /// As [`expire`](Self::expire), if `accept` says so of the key's entry, which is returned then.
+    /// As [`expire`](Self::expire), if `accept` returns true for the key's entry, which is then
+    /// returned.
     ///
-    /// `accept` runs under the lock of the entry's bucket, once: the entry is neither replaced nor
-    /// given another TTL at that time. It should be short, and must not update the cache, which
+    /// `accept` runs once, under the lock of the entry's bucket: meanwhile the entry is not
+    /// replaced, and gets no other TTL. It should be short, and must not update the cache, which
     /// panics.
     ///
     /// # Panics
@@ -60,7 +61,7 @@ where
         assert!(has_times, "manycore: a cache without times; see `Builder::expire_after`");
         self.with_locked(key, |node| {
             let now = self.now();
-            // SAFETY: found in a section that is open.
+            // SAFETY: `with_locked` found the node in a section that is open.
             if self.is_expired_at(node, now) || !accept(unsafe { self.entry(node) }) {
                 return false;
             }
@@ -68,8 +69,8 @@ where
             if time.is_some() {
                 self.note_end();
             }
-            // SAFETY: node.N2 - a timed cache is full, and this one has metadata; found in a
-            // section that is open.
+            // SAFETY: node.N2 - a timed cache with metadata has full nodes; this node was found in
+            // a section that is open.
             // ORDER: Relaxed; times order nothing.
             unsafe { Node::extra(node).as_ref() }.expires.store(expires, Ordering::Relaxed);
             true

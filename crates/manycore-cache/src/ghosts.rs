@@ -1,47 +1,52 @@
-//! Ghosts: what a table remembers of entries that were evicted.
+//! Ghosts: a table's memory of evicted entries. A key that was evicted from probation and comes
+//! back has proved itself; every key that comes back moves the target of probation (probation.Q3).
+//!
+//! ```text
+//! word of a bucket:   (2 bits) | oldest ghost | ghost | newest ghost
+//! a ghost, 10 bits:   part (1) | tag (9), or all zero if there is none
+//! ```
 
 use crate::huge_pages::{LINE, ZeroedLines};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where an entry was when it was evicted.
+/// The part of the table that an entry was in when it was evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// On probation.
     Probation,
-    /// Among those that have proved themselves.
+    /// Among the entries that have proved themselves.
     Proved,
 }
 
-/// Bits of a ghost: nine of a tag, and its part.
+/// Bits of a ghost: nine bits of a tag, and the part.
 const BITS: u32 = 10;
 const TAG: u32 = (1 << (BITS - 1)) - 1;
-/// As many ghosts as a word has room for, and the same bit of each.
+/// The number of ghosts in a word, and a word with the lowest bit of each ghost set.
 const GHOSTS: u32 = 3;
 const EACH: u32 = 1 | 1 << BITS | 1 << (2 * BITS);
 
-/// For each bucket a word with the last three keys that were evicted from it, by some bits of their
-/// tags; or none. A word is written and read under its bucket's lock.
+/// A word for each bucket, with the last three keys that were evicted from it, by some bits of
+/// their tags. A word is read and written under its bucket's lock.
 ///
-/// A new key is taken for one of them by mistake in three cases of 511. Three ghosts for each
-/// bucket are about half as many as there are entries. With more, the keys of a loop that is twice
-/// as long as the cache would be remembered, and would take the room of others that are worth as
-/// much.
+/// A new key is mistaken for a ghost in three cases of 511. Three ghosts for each bucket are about
+/// half as many as there are entries. With more ghosts, the keys of a loop that is twice as long as
+/// the cache would be remembered. They would then take the room of others that are worth as much.
 pub(crate) struct Ghosts {
     first: NonNull<AtomicU32>,
     len: usize,
-    /// Where they are.
+    /// Keeps the memory of the words.
     _lines: Arc<ZeroedLines>,
 }
 
 impl Ghosts {
-    /// Lines for so many words.
+    /// Returns the number of lines that this number of words takes.
     pub(crate) fn lines(words: usize) -> usize {
         words.div_ceil(LINE / size_of::<AtomicU32>())
     }
 
-    /// So many words, from this line on.
+    /// Makes this number of words, from `line` on.
     pub(crate) fn new(lines: &Arc<ZeroedLines>, line: usize, words: usize) -> Self {
         Self { first: lines.line(line).cast(), len: words, _lines: Arc::clone(lines) }
     }
@@ -56,23 +61,24 @@ impl Ghosts {
 
     #[inline(always)]
     fn words(&self) -> &[AtomicU32] {
-        // SAFETY: so many words in lines that stay as long as `self`, zeroed, and written as
-        // atomics alone.
+        // SAFETY: there are `len` words in lines that live as long as `self`. They are zeroed, and
+        // written as atomics alone.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 
-    /// What a ghost keeps of a tag; not zero, which is no ghost.
+    /// Returns the bits that a ghost keeps of a tag. They are not zero, because zero means no
+    /// ghost.
     #[inline(always)]
     fn ghost(tag: usize) -> u32 {
         debug_assert!(tag != 0, "cache_table.T1: a free place is remembered as evicted");
         (tag as u32 & TAG).max(1)
     }
 
-    /// Remembers that an entry with this tag, which is not 0, was evicted from a bucket.
+    /// Remembers that an entry with this tag was evicted from a bucket. The tag is not zero.
     #[inline(always)]
     pub(crate) fn remember(&self, bucket: usize, tag: usize, part: Part) {
         if let Some(word) = self.words().get(bucket) {
-            // ORDER: Relaxed; written under the bucket's lock.
+            // ORDER: Relaxed; under the bucket's lock.
             let before = word.load(Ordering::Relaxed);
             let ghost = Self::ghost(tag) | (part as u32) << (BITS - 1);
             let all = (before << BITS | ghost) & ((1 << (BITS * GHOSTS)) - 1);
@@ -80,11 +86,11 @@ impl Ghosts {
         }
     }
 
-    /// Which part the last entry with this tag was in that was evicted from a bucket, if it is
-    /// among the last ones.
+    /// Returns the part from which the last entry with this tag was evicted, if it is among the
+    /// last three of the bucket.
     #[inline(always)]
     pub(crate) fn recall(&self, bucket: usize, tag: usize) -> Option<Part> {
-        // ORDER: Relaxed; written under the bucket's lock.
+        // ORDER: Relaxed; under the bucket's lock.
         let all = self.words().get(bucket)?.load(Ordering::Relaxed);
         let other = all ^ (Self::ghost(tag) * EACH);
         let at = (0..GHOSTS).find(|at| other >> (BITS * at) & TAG == 0)?;
@@ -114,7 +120,7 @@ mod tests {
         let [_, _, third, last] = parts.map(Some);
         assert_eq!(tags.map(|tag| ghosts.recall(16, tag)), [last, None, third, last]);
         assert_eq!(tags.map(|tag| ghosts.recall(15, tag)), [None; 4]);
-        // The newest says where the key was.
+        // The newest ghost of a tag says where the key was.
         ghosts.remember(16, 0x1234, Part::Proved);
         assert_eq!(ghosts.recall(16, 0x1234), Some(Part::Proved));
         // There is no such bucket.

@@ -1,4 +1,4 @@
-//! Access to entries: [`Entry`], [`Guard`], and the iterator.
+//! Access to entries: [`Entry`], [`Guard`] and the iterator.
 
 use crate::Cache;
 use crate::node::{Kind, Node};
@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 
-/// An entry as a predicate is shown it: key, value and version.
+/// An entry as a predicate sees it: key, value and version.
 ///
 /// ```
 /// let cache = manycore_cache::Cache::new(10);
@@ -33,33 +33,33 @@ impl<K, V> Copy for Entry<'_, K, V> {}
 
 impl<'a, K, V> Entry<'a, K, V> {
     /// # Safety
-    /// A section that outlives `'a` keeps the node, which is of this kind.
+    /// A section that outlives `'a` keeps the node, and the node is of this kind.
     #[inline(always)]
     pub(crate) unsafe fn new(node: NonNull<Node<K, V>>, kind: Kind) -> Self {
         Self { node, kind, life: PhantomData }
     }
 
     fn node(self) -> &'a Node<K, V> {
-        // SAFETY: the caller of `new` promised that it is kept (node.N1).
+        // SAFETY: the caller of `new` promised that a section keeps the node (node.N1).
         unsafe { self.node.as_ref() }
     }
 
-    /// The key, as the cache has it.
+    /// Returns the key, as the cache has it.
     pub fn key(self) -> &'a K {
         &self.node().key
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn value(self) -> &'a V {
         &self.node().value
     }
 
-    /// The version: a number that no other entry of this process has, this key's next one
-    /// included. For [`Cache::compare_and_swap`]. Zero in a cache without metadata
-    /// (`Builder::without_metadata`).
+    /// Returns the version: a number that no other entry of this process has, not even the next
+    /// entry of this key. It is for [`Cache::compare_and_swap`]. It is zero in a cache without
+    /// metadata (`Builder::without_metadata`).
     pub fn version(self) -> u64 {
-        // SAFETY: node.N1, node.N2 - the maker of this promised a section that outlives `'a` and
-        // keeps the node, and that the node is of this kind (`Entry::new`).
+        // SAFETY: node.N1, node.N2 - the caller of `Entry::new` promised that a section that
+        // outlives `'a` keeps the node, and that the node is of this kind.
         unsafe { Node::version(self.node, self.kind) }
     }
 }
@@ -77,9 +77,9 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Entry<'_, K, V> {
 /// An entry that stays valid even if it is replaced or evicted while the guard is held. It
 /// dereferences to the value.
 ///
-/// It keeps a [`Section`] open, so it stays with its thread, and memory of entries that leave the
-/// cache is not freed before it is dropped. Clone what you need for longer, and do not wait for
-/// anything with a guard in hand.
+/// A guard keeps a [`Section`] open. So it stays with its thread, and the memory of entries that
+/// leave the cache is not freed before the guard is dropped. Clone what you need for longer, and do
+/// not wait for anything while you hold a guard.
 ///
 /// ```
 /// let cache = manycore_cache::Cache::new(10);
@@ -114,25 +114,25 @@ impl<'c, K, V> Guard<'c, K, V> {
         Self { node, kind, is_fresh: false, _section: section }
     }
 
-    /// The same entry, loaded by the call that returns it.
+    /// Marks the entry as loaded by the call that returns this guard.
     pub(crate) fn fresh(self) -> Self {
         Self { is_fresh: true, ..self }
     }
 
-    /// Where the entry is, as long as this lives.
+    /// Returns the address of the entry, which is valid as long as this lives.
     pub(crate) fn address(&self) -> NonNull<Node<K, V>> {
         self.node
     }
 
     fn node(&self) -> &Node<K, V> {
-        // SAFETY: the section keeps it (node.N1).
+        // SAFETY: the section keeps the node (node.N1).
         unsafe { self.node.as_ref() }
     }
 
-    /// Whether the call that returned this guard has loaded the value: by
-    /// [`Cache::get_or_insert_with`] and its kin, whose closure ran to the end. Not if the key was
-    /// updated since that began, and this is the newer entry; nor if the call waited for another's
-    /// load.
+    /// Returns true if the call that returned this guard has loaded the value: a call of
+    /// [`Cache::get_or_insert_with`] or one of its variants whose closure ran to the end. Returns
+    /// false if the call waited for another call's load, or if this is a newer entry, because the
+    /// key was updated after the load began.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(10);
@@ -143,25 +143,25 @@ impl<'c, K, V> Guard<'c, K, V> {
         self.is_fresh
     }
 
-    /// The key, as the cache has it.
+    /// Returns the key, as the cache has it.
     pub fn key(&self) -> &K {
         &self.node().key
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn value(&self) -> &V {
         &self.node().value
     }
 
-    /// As [`Entry::version`].
+    /// Returns the version: see [`Entry::version`].
     pub fn version(&self) -> u64 {
-        // SAFETY: the section keeps it (node.N1).
+        // SAFETY: the section keeps the node (node.N1).
         unsafe { Node::version(self.node, self.kind) }
     }
 }
 
-// A panic leaves a section as it was, open until its guard is dropped; so a guard is as safe across
-// `catch_unwind` as a shared reference to its entry.
+// A panic leaves a section as it was: open until its guard is dropped. So a guard is as unwind-safe
+// as a shared reference to its entry.
 impl<K: RefUnwindSafe, V: RefUnwindSafe> UnwindSafe for Guard<'_, K, V> {}
 impl<K: RefUnwindSafe, V: RefUnwindSafe> RefUnwindSafe for Guard<'_, K, V> {}
 
@@ -184,7 +184,7 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Guard<'_, K, V> {
     }
 }
 
-/// The entries of a cache: see [`Cache::iter`].
+/// An iterator over the entries of a cache: see [`Cache::iter`].
 ///
 /// ```
 /// let cache = manycore_cache::Cache::new(10);
@@ -211,14 +211,14 @@ impl<'c, K, V, S> Iterator for Iter<'c, K, V, S> {
         loop {
             if let Some(node) = self.found.pop() {
                 if self.cache.is_expired(node) {
-                    continue; // since it was found
+                    continue; // it has expired since it was found
                 }
-                // SAFETY: found in this iterator's section, in which the new one is nested.
+                // SAFETY: found in this iterator's section, in which the new section is nested.
                 return Some(unsafe { self.cache.guard(node, self.cache.domain.enter()) });
             }
             let segment = self.cache.segments.get(self.segment)?;
-            // All from one table, which stays as it is if it is replaced in between
-            // (cache_table.T4).
+            // All nodes of a segment come from one table, which does not change any more if it is
+            // replaced meanwhile (cache_table.T4).
             let buckets = segment.table(&self.section).buckets().iter();
             self.found.extend(buckets.flat_map(|b| b.slots()).filter_map(Slot::node));
             self.segment += 1;
@@ -226,7 +226,7 @@ impl<'c, K, V, S> Iterator for Iter<'c, K, V, S> {
     }
 }
 
-// As a guard; what it has found is added to its buffer a segment at a time, by code of its own.
+// As for a guard: no user code runs while the buffer is filled with the entries of a segment.
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> UnwindSafe for Iter<'_, K, V, S> {}
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> RefUnwindSafe for Iter<'_, K, V, S> {}
 

@@ -1,14 +1,22 @@
-//! Zeroed memory for tables, in whole cache lines, and in huge pages where large enough.
+//! Zeroed memory for tables, in whole cache lines, and in huge pages if the table is large. A
+//! look-up in a large table also needs an entry of the TLB, and a huge page (2 MB) covers 512 times
+//! as much memory.
 //!
-//! A lookup in a large table needs an entry of the TLB, too, which has few: with huge pages (2 MB)
-//! it covers 512 times as much.
+//! ```text
+//! memory   first
+//! v        v
+//! +--------+------------------------------+--------------------------+
+//! | align  | requested lines              | spare lines, half as many |
+//! +--------+------------------------------+--------------------------+
+//!          |<-- the hot ones: huge pages
+//! ```
 //!
 //! Laws:
-//! - huge_pages.L1 From 4 KiB on the memory comes from the system and goes back there at once: the
-//!   tables that a growing cache leaves behind do not stay with the allocator.
-//! - huge_pages.L2 Behind the requested lines are spare ones. Each is handed out once. Untouched
-//!   pages of them cost nothing.
-//! - huge_pages.L3 The allocation has room for all lines from the first on, which is aligned to a
+//! - huge_pages.L1 Memory of 4 KiB and more comes from the system and goes back there at once. So
+//!   the tables that a growing cache leaves behind do not stay with the allocator.
+//! - huge_pages.L2 Behind the requested lines are spare lines. Each spare line is handed out once.
+//!   Untouched pages of spare lines cost nothing.
+//! - huge_pages.L3 The allocation has room for all lines from `first` on, which is aligned to a
 //!   line.
 
 use std::alloc::{self, Layout};
@@ -19,34 +27,34 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) const LINE: usize = 64;
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
-/// Bytes from which on memory is the system's own.
+/// From this size on, memory comes from the system and not from the allocator.
 const MAPPED_MIN: usize = 4 << 10;
 
-/// Zeroed lines; freed when this is dropped.
+/// Zeroed lines. Dropping this frees them.
 pub(crate) struct ZeroedLines {
     memory: NonNull<u8>,
     layout: Layout,
     first: NonNull<u8>,
-    /// ZeroedLines that were requested.
+    /// Lines that were requested, without the spare ones.
     lines: usize,
     /// Requests for spare lines.
     spares: AtomicUsize,
-    /// All lines.
+    /// All lines, with the spare ones.
     all: usize,
     is_mapped: bool,
 }
 
-// SAFETY: a piece of memory, which belongs to no thread.
+// SAFETY: this is a piece of memory, which belongs to no thread.
 unsafe impl Send for ZeroedLines {}
-// SAFETY: shared `ZeroedLines` give out addresses and count spare lines by an atomic; they read and
-// write none of the memory.
+// SAFETY: shared `ZeroedLines` only hand out addresses, and count spare lines in an atomic. They do
+// not access the memory.
 unsafe impl Sync for ZeroedLines {}
 
 impl ZeroedLines {
-    /// So many lines, at least one, and half as many spare ones if there are many. The first `hot`
-    /// are accessed all the time, and get huge pages.
+    /// Allocates `lines` lines, at least one, and half as many spare lines if the memory comes from
+    /// the system. The first `hot` lines are accessed all the time, and get huge pages.
     pub(crate) fn zeroed(lines: usize, hot: usize) -> Self {
-        // huge_pages.L1: a mapping of its own goes back to the system when the table does.
+        // huge_pages.L1: a mapping of its own goes back to the system when the table is freed.
         let is_mapped = cfg!(all(unix, not(miri))) && lines >= MAPPED_MIN / LINE;
         let all = if is_mapped { lines + lines / 2 } else { lines };
         let bytes = all.checked_mul(LINE).expect("manycore: capacity overflow");
@@ -60,46 +68,47 @@ impl ZeroedLines {
             skipped < align && skipped + bytes <= layout.size(),
             "huge_pages.L3: {skipped} bytes before {bytes} bytes of lines exceed the allocation"
         );
-        // SAFETY: huge_pages.L3 - less than `align` bytes on, and so many were requested in
-        // addition.
+        // SAFETY: huge_pages.L3 - `skipped` is less than `align`, and `align` bytes were requested
+        // in addition to the lines.
         let first = unsafe { memory.add(skipped) };
         if hot * LINE >= HUGE {
-            // Not the last ones, if they fill no huge page: it would take in what is spare.
+            // Not for the last lines if they fill no huge page: that page would take in spare
+            // lines.
             system::want_huge_pages(first, (hot * LINE) & !(HUGE - 1));
         }
         Self { memory, layout, first, lines, spares: AtomicUsize::new(0), all, is_mapped }
     }
 
-    /// The line of this number, or their end.
+    /// Returns the line of this number, or the end of the lines.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer lines.
     pub(crate) fn line(&self, number: usize) -> NonNull<u8> {
         assert!(number <= self.all, "manycore: line {number} of {}", self.all);
         // SAFETY: huge_pages.L3 - the memory has `all` lines from `first` on, and `number` was
-        // compared with that just now; so this is in the allocation or its end.
+        // compared with that just now. So the result is in the allocation, or is its end.
         unsafe { self.first.add(number * LINE) }
     }
 
-    /// An unused spare line (huge_pages.L2), while there are any.
+    /// Returns an unused spare line (huge_pages.L2), while there is one.
     pub(crate) fn spare(&self) -> Option<NonNull<u8>> {
-        // ORDER: Relaxed; only that no two get the same line matters.
+        // ORDER: Relaxed; the numbers only have to differ.
         let number = self.lines + self.spares.fetch_add(1, Ordering::Relaxed);
         (number < self.all).then(|| self.line(number))
     }
 
-    /// Whether less than half as many spare lines were requested as there are others.
+    /// Returns true if fewer than half as many spare lines were requested as there are other lines.
     pub(crate) fn has_spare(&self) -> bool {
         2 * self.spares() < self.lines
     }
 
-    /// The number of calls of [`spare`](Self::spare).
+    /// Returns the number of calls of [`spare`](Self::spare).
     pub(crate) fn spares(&self) -> usize {
         // ORDER: Relaxed; a count.
         self.spares.load(Ordering::Relaxed)
     }
 
-    /// Whether this is one of these lines.
+    /// Returns true if `line` is one of these lines.
     pub(crate) fn has(&self, line: NonNull<u8>) -> bool {
         (self.first..self.line(self.all)).contains(&line)
     }
@@ -107,7 +116,7 @@ impl ZeroedLines {
 
 impl Drop for ZeroedLines {
     fn drop(&mut self) {
-        // SAFETY: taken by `zeroed` with this layout, in the way that the field says.
+        // SAFETY: `zeroed` took the memory with this layout, in the way that `is_mapped` says.
         unsafe {
             if self.is_mapped {
                 system::give_back(self.memory, self.layout);
@@ -141,24 +150,24 @@ mod system {
     }
 
     /// # Safety
-    /// Taken with this layout, and not used any more.
+    /// `take` returned the memory for this layout, and nothing uses it any more.
     pub(super) unsafe fn give_back(memory: NonNull<u8>, layout: Layout) {
         let start = memory.as_ptr().cast();
-        // SAFETY: the caller promises that `take` mapped the memory with this layout, so of this
-        // size, and that it is not used any more.
+        // SAFETY: the caller promises that `take` mapped the memory with this layout, so with this
+        // size, and that nothing uses it any more.
         unsafe {
-            // At its limit of mappings, the system takes nothing out of the middle of one: then the
-            // addresses stay, and the memory goes.
+            // At its limit of mappings, the system refuses to unmap the middle of a mapping. Then
+            // the addresses stay reserved, and only the memory is given back.
             if libc::munmap(start, layout.size()) != 0 {
                 libc::madvise(start, layout.size(), libc::MADV_DONTNEED);
             }
         }
     }
 
-    /// Asks for huge pages. If there are none, it stays as it is.
+    /// Asks for huge pages. If there are none, the memory stays as it is.
     pub(super) fn want_huge_pages(start: NonNull<u8>, bytes: usize) {
         #[cfg(target_os = "linux")]
-        // SAFETY: whole pages of memory that is ours; the advice changes no content.
+        // SAFETY: these are whole pages of memory that is ours, and the advice changes no content.
         unsafe {
             libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE);
         }
@@ -175,8 +184,8 @@ mod system {
     }
 
     pub(super) unsafe fn give_back(memory: NonNull<u8>, layout: Layout) {
-        // SAFETY: the caller promises that `take` took it, from the allocator and with this layout,
-        // and that it is not used any more.
+        // SAFETY: the caller promises that `take` took the memory from the allocator, with this
+        // layout, and that nothing uses it any more.
         unsafe { super::alloc::dealloc(memory.as_ptr(), layout) };
     }
 
@@ -197,14 +206,14 @@ mod tests {
             let all: Vec<_> = (0..count).map(|number| lines.line(number)).chain(spare).collect();
             let mapped = cfg!(all(unix, not(miri))) && count >= many;
             assert_eq!(all.len(), if mapped { count + count / 2 } else { count });
-            // The last request found none.
+            // The last request found no spare line.
             assert_eq!(lines.spares(), all.len() - count + 1);
             let align = if count * LINE >= HUGE { HUGE } else { LINE };
             assert_eq!(lines.line(0).addr().get() % align, 0);
             for line in all {
                 assert!(line.addr().get() % LINE == 0 && lines.has(line));
                 let line = line.cast::<[u64; 8]>();
-                // SAFETY: a line of ours.
+                // SAFETY: the line is one of `lines`.
                 unsafe {
                     assert_eq!(line.read(), [0; 8]);
                     line.write([u64::MAX; 8]);

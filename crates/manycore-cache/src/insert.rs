@@ -1,4 +1,4 @@
-//! Insertions, whatever is there.
+//! Insertions, whether the key is there or not.
 
 use crate::Cache;
 use crate::cause::{Cause, Departed};
@@ -21,22 +21,23 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Puts a value in, in place of the old one if there is one. Returns its version.
+    /// Inserts a value, in place of the old value if there is one. Returns the version of the new
+    /// entry.
     ///
-    /// Makes room first, if need be, by evicting. An entry that weighs more than the whole capacity
-    /// is not kept: the listener hears of it, and of the old value.
+    /// Evicts entries first, if there is no room. An entry that weighs more than the whole capacity
+    /// is not kept: the listener is called for it, and for the old entry.
     #[doc(alias = "put")]
     #[doc(alias = "set")]
     pub fn insert(&self, key: K, value: V) -> u64 {
         self.insert_node(key, value, None)
     }
 
-    /// As [`insert`](Self::insert), and the entry lives so long, unless the cache's own times are
-    /// shorter.
+    /// As [`insert`](Self::insert), for an entry that lives for this time, unless the cache's own
+    /// times are shorter.
     ///
     /// # Panics
-    /// If the cache has no times: its builder was given none of `time_to_live`, `time_to_idle` and
-    /// `expire_after`.
+    /// If the cache has no times: its builder got none of `time_to_live`, `time_to_idle`,
+    /// `expire_after` and `idle_after`, or made a cache without metadata.
     #[doc(alias = "TTL")]
     pub fn insert_for(&self, key: K, value: V, time: Duration) -> u64 {
         let is_kept = self.is_timed && self.ends.is_none();
@@ -51,7 +52,7 @@ where
         self.insert_in(self.hash(&key), key, value, time, &section)
     }
 
-    /// As [`insert`](Self::insert), of a key that is known to belong here.
+    /// As [`insert`](Self::insert), for a key with this hash.
     pub(crate) fn insert_at(&self, hash: KeyHash, key: K, value: V, section: &Section<'_>) -> u64 {
         self.begin_update();
         self.insert_in(hash, key, value, None, section)
@@ -98,7 +99,7 @@ where
         prefetch_for_write(bucket); // while the node is made
         let fresh = self.make::<STRAIGHT>(key, value, time, section);
         let version = fresh.version();
-        // Links the node, whatever is there, if the lock is free and the table was not replaced.
+        // Links the node if the lock is free and the table was not replaced.
         let refused = match bucket.find(hash, |own| *own == fresh.get().key) {
             Some(hit) => self.put_over::<STRAIGHT>(hash, bucket, hit, fresh, section),
             None => self.put_new::<STRAIGHT>(hash, (table, bucket), fresh, section),
@@ -114,10 +115,10 @@ where
         self.put(hash, &mut Some(fresh), section, Asked::Before, |_| true);
     }
 
-    /// The short way for a key that is not there. The entry has room of its own; or the cache is
-    /// full and does not weigh, and another entry goes and leaves its capacity and count to the new
-    /// one (segment.G1). Gives the node back if by now there may be an entry of the key: one with
-    /// its tag.
+    /// The fast path for a missing key. The entry may have room of its own. Or the cache is full
+    /// and does not weigh: then another entry goes, and leaves its capacity and its count to the
+    /// new entry (segment.G1). Gives the node back if the lock is busy, or if the key may be there
+    /// by now, because there is an entry with its tag.
     #[inline(never)]
     fn put_new<const STRAIGHT: bool>(
         &self,
@@ -154,7 +155,7 @@ where
         Ok(())
     }
 
-    /// An entry has left for one that did not come.
+    /// Settles the departure of an entry that made room for a new entry, after that was not linked.
     #[cold]
     fn let_go(&self, departed: &Departed<K, V>, segment: &Segment<K, V>, section: &Section<'_>) {
         segment.count_less(1);
@@ -162,7 +163,7 @@ where
         self.settle_departure(departed, section);
     }
 
-    /// Of a key that is not there, in room of its own.
+    /// The fast path for a missing key that has room of its own.
     #[inline(never)]
     fn put_beside(
         &self,
@@ -190,8 +191,8 @@ where
         Ok(())
     }
 
-    /// Whether an entry of this hash needs the room of another one, of which any is enough: then
-    /// capacity passes from the one to the other (segment.G1).
+    /// Returns true if the cache is full, and the eviction of any entry makes room for an entry of
+    /// this hash: capacity then passes from the old entry to the new one (segment.G1).
     #[inline(always)]
     fn is_full_for<const STRAIGHT: bool>(&self, hash: KeyHash) -> bool {
         // ORDER: Relaxed; a count of capacity, which orders nothing.
@@ -200,8 +201,8 @@ where
             && self.pool.0.load(Ordering::Relaxed) <= 0
     }
 
-    /// The short way for a key that is there, if its entry weighs as much. Gives the node back if
-    /// it is not so.
+    /// The fast path for a key that is there, if the old entry weighs as much as the new one. Gives
+    /// the node back if that is not so, or if the lock is busy.
     #[inline(always)]
     fn put_over<const STRAIGHT: bool>(
         &self,
@@ -212,7 +213,7 @@ where
         section: &Section<'_>,
     ) -> Result<(), Fresh<K, V>> {
         let is_weighed = !STRAIGHT && self.weigher.is_some();
-        // Without a weigher as the capacity is at least.
+        // Without a weigher an entry weighs 1, and the capacity is at least 1.
         let weight = if is_weighed { self.weight_of(fresh.address()) } else { 1 };
         let is_other = || weight > self.room() || self.weight_of(hit.node) != weight;
         if is_weighed && is_other() {

@@ -1,6 +1,6 @@
-//! A key's hash, and which of its bits choose the segment, the bucket and the tag.
+//! The hash of a key, and which of its bits choose the segment, the bucket and the tag.
 
-/// A key's hash, mixed.
+/// The mixed hash of a key.
 #[derive(Clone, Copy)]
 pub(crate) struct KeyHash(u64);
 
@@ -12,19 +12,19 @@ impl KeyHash {
         Self((product as u64) ^ (product >> 64) as u64)
     }
 
-    /// A number below `segments`, a power of two.
+    /// Returns the number of the key's segment, below `segments`, which is a power of two.
     #[inline(always)]
     pub(crate) fn segment(self, segments: usize) -> usize {
         self.0 as usize & (segments - 1)
     }
 
-    /// Never zero.
+    /// Returns the tag, which is never zero.
     #[inline(always)]
     pub(crate) fn tag(self) -> usize {
         (self.0 as u32 >> 18).max(1) as usize
     }
 
-    /// The half that chooses the bucket.
+    /// Returns the half of the hash that chooses the bucket.
     #[inline(always)]
     pub(crate) fn upper(self) -> u32 {
         (self.0 >> 32) as u32
@@ -39,7 +39,7 @@ impl KeyHash {
 mod tests {
     use super::*;
 
-    /// Also if only some bits of the hasher's result differ.
+    /// This also holds if only some bits of the hasher's result differ.
     #[test]
     fn hashes_that_differ_in_any_bits_spread_over_segments_buckets_and_tags() {
         for shift in [0, 16, 32, 48] {

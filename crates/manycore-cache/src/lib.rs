@@ -13,123 +13,130 @@
 //! assert_eq!(page.len(), 2);
 //! ```
 //!
-//! *For* values that are expensive to compute or to fetch, looked up by many threads, bounded, with
-//! eviction. *Not for* what must not be evicted (use
+//! *For* values that are expensive to compute or to fetch and that many threads look up. The cache
+//! is bounded, and evicts. *Not for* entries that must never be evicted (use
 //! [`HashMap`](manycore::collections::HashMap)), and not for a single thread.
 //!
 //! # Which settings?
 //!
-//! [`Cache::builder`] has them; the page of [`Builder`] shows each in use.
+//! [`Cache::builder`] sets them. The page of [`Builder`] shows each setting in use.
 //!
-//! | You want | Say |
+//! | You want | Use |
 //! |---|---|
-//! | entries that expire | [time_to_live](Builder::time_to_live), [time_to_idle](Builder::time_to_idle), or [expire_after](Builder::expire_after) for each its own |
+//! | entries that expire | [time_to_live](Builder::time_to_live), [time_to_idle](Builder::time_to_idle), or [expire_after](Builder::expire_after) for a time of each entry's own |
 //! | a bound in bytes | [byte_weigher](Builder::byte_weigher) |
-//! | a failing source left alone for a while | [error_time_to_live](Builder::error_time_to_live), [missing_time_to_live](Builder::missing_time_to_live) |
-//! | a value made anew before it expires | [refresh_ahead](Builder::refresh_ahead) |
-//! | to hear of what leaves | [listener](Builder::listener) |
-//! | hits and misses counted | [count_reads](Builder::count_reads) |
+//! | failed and empty loads remembered for a while | [error_time_to_live](Builder::error_time_to_live), [missing_time_to_live](Builder::missing_time_to_live) |
+//! | values loaded again before they expire | [refresh_ahead](Builder::refresh_ahead) |
+//! | a callback for entries that leave | [listener](Builder::listener) |
+//! | counts of hits and misses | [count_reads](Builder::count_reads) |
 //!
-//! Eviction: [`Eviction::ScanResistant`], the default, unless you measure that [`Eviction::Clock`]
-//! suits you as well. `manycore bench kv` shows both, with their hit ratios, beside other caches.
+//! Keep the default eviction, [`Eviction::ScanResistant`], unless you have measured that
+//! [`Eviction::Clock`] suits you as well. `manycore bench kv` shows the hit ratios of both beside
+//! those of other caches.
 //!
 //! # What is guaranteed
 //!
-//! - *Consistency*: linearizable for each key, where an eviction or expiration is a removal at some
-//!   moment. `len`, `weight`, `iter` and `stats` are not snapshots.
-//! - *The bound*: an insertion makes room before it links. The entries never exceed the
-//!   capacity, except for one entry of each thread that is in an insertion at that moment and found
-//!   all the capacity reserved by others. What has left the cache is garbage until its grace period
-//!   is over: see [memory](#memory).
-//! - *Expired values* are never returned. They expire lazily: a read that finds one drops it,
-//!   and so do each update, which sweeps one more bucket of its segment, [`Cache::purge`], and
+//! - *Consistency*: operations on one key are linearizable. An eviction or an expiration counts as
+//!   a removal at some moment. `len`, `weight`, `iter` and `stats` are not snapshots.
+//! - *The bound*: an insertion makes room before it links its entry. The entries never exceed the
+//!   capacity, with one exception: a thread that is inserting, and found all capacity reserved by
+//!   others, may exceed it by its one entry. Entries that have left the cache are garbage until
+//!   their grace period is over: see [memory](#memory).
+//! - *Expired values* are never returned. They are dropped lazily: by a read that finds one, by
+//!   each update, which sweeps one more bucket of its segment, by [`Cache::purge`], and by
 //!   eviction. So after as many updates of a segment as it has buckets (a fifth to a sixth of its
-//!   entries) nothing expired is left. There are no helper threads: without
-//!   calls, nothing happens. Call [`Cache::purge`] from a timer of yours if that matters.
+//!   entries), nothing expired is left there. There are no helper threads: without calls, nothing
+//!   happens. If that matters, call [`Cache::purge`] from a timer of your own.
 //! - *Progress*: reads are lock-free. An update locks one bucket at a time, for some tens of
-//!   nanoseconds; of your code only the closures that say so run under that lock, and `Hash` while
-//!   a table grows.
-//! - *Cost*: a read is the hash, the bucket's line and the entry's; it writes nothing except the
-//!   reference byte (the access *frequency*) of an entry that is not hot yet. An update makes its
-//!   node in the memory of one that its thread retired before, or takes it from the thread's own
-//!   slab.
-//! - *Memory*: an entry takes its key, its value and 8 bytes, 24 more if the cache weighs or
-//!   expires, and some 16 bytes of table, 22 in one that has just grown (72 bytes for keys of 16
-//!   and values of 32, a million of them). [`Cache::footprint`] reports it. Keys and values
-//!   with their headers have at most 64 KiB: box what is larger.
-//! - *Panics* in your code (keys, values, closures, wakers) are the caller's. Before the entry is
-//!   linked they leave the key as it was; later the update has happened, and the entries that it
-//!   removed are counted, reported and freed nevertheless. No lock stays held. A cache can be used
-//!   after [`catch_unwind`](std::panic::catch_unwind).
-//! - *Inconsistent callbacks*: keys whose `Hash`, `Eq` or `Borrow` are inconsistent, and weighers
-//!   and clocks that contradict themselves, get wrong answers, and nothing worse: an entry weighs
-//!   what it weighed when it was inserted. (In a cache [without
-//!   metadata](Builder::without_metadata) nothing of that is kept: there a weigher that contradicts
-//!   itself makes the weight, and with it the bound, wrong for good.)
+//!   nanoseconds. Your code runs under that lock only in the closures that say so, and in `Hash`
+//!   while a table grows.
+//! - *Cost*: a read hashes the key, and reads the lines of the bucket and of the entry. It writes
+//!   only the reference byte (the access *frequency*) of an entry that is not hot yet, and, with a
+//!   time to idle, the time of the use. An update builds its node in the memory of a node that its
+//!   thread retired before, or in memory from the thread's own slab.
+//! - *Memory*: an entry takes its key, its value and 8 bytes, or 32 bytes if the cache weighs or
+//!   expires. The table takes some 16 bytes for each entry, and 22 if it has just grown. A million
+//!   entries with keys of 16 bytes and values of 32 take 72 bytes each. [`Cache::footprint`]
+//!   reports it. A key and a value, headers included, take at most 64 KiB: box larger ones.
+//! - *Panics* in your code (keys, values, closures, wakers) reach the caller. A panic before the
+//!   entry is linked leaves the key as it was. After a later panic the update has happened, and the
+//!   entries that it removed are still counted, reported and freed. No lock stays held. A cache can
+//!   be used after [`catch_unwind`](std::panic::catch_unwind).
+//! - *Inconsistent callbacks*: keys with inconsistent `Hash`, `Eq` or `Borrow`, and weighers and
+//!   clocks that contradict themselves, get wrong answers, and nothing worse. An entry keeps the
+//!   weight that it had when it was inserted. But a cache [without
+//!   metadata](Builder::without_metadata) keeps no weights: there, a weigher that contradicts
+//!   itself makes the total weight, and with it the bound, wrong for good.
 //!
 //! # Memory
 //!
-//! All together: *entries x (key + value + 8 or 32 bytes, and what they own) + 22 bytes x entries
-//! of table + garbage + 4 KiB + some 64 KiB for each thread that updates*. Memory of nodes, once
-//! allocated at the peak of garbage, is kept for reuse ([`Footprint::free`]); what they own is
+//! In total: *entries x (key + value + 8 or 32 bytes, and what they own) + 22 bytes x entries of
+//! table + garbage + 4 KiB + some 64 KiB for each thread that updates*. Node memory that was
+//! allocated at the peak of garbage is kept for reuse ([`Footprint::free`]); what the nodes own is
 //! freed.
 //!
-//! A small cache (built for at most 1,024 entries, and without a weigher) has no 64 KiB for each
-//! thread, because small caches share the memory of their nodes: blocks of whole 16 bytes, from 128
-//! bytes on in steps of a quarter at most. So a cache for 100 entries, with keys and values of 8
-//! bytes, takes 4.1 KiB with an entry in it and 10 KiB with a hundred, as long as one thread uses
-//! it; each further thread adds some 600 bytes.
+//! A small cache (built for at most 1,024 entries, without a weigher) does not take 64 KiB for each
+//! thread, because small caches share the memory of their nodes. Blocks there are multiples of 16
+//! bytes; from 128 bytes on, their sizes grow in steps of at most a quarter. So a cache for 100
+//! entries, with keys and values of 8 bytes, takes 4.1 KiB with one entry and 10 KiB with a
+//! hundred. That holds for one thread; each further thread adds some 600 bytes.
 //!
-//! Garbage is what was evicted, removed or replaced and is not freed yet. All threads together have
-//! a budget for it: an eighth of the capacity that the cache is built with, in bytes, but at least
-//! half a megabyte and at most 32 MiB. They keep to twice the budget, and each updating thread has
-//! some entries beside it; [`Domain`] has the formula. A stalled section (a [`Guard`] that is held,
-//! or a thread that was preempted within a call) can make garbage exceed that. Then backpressure
-//! applies: updates wait at their end, for 200 us at most each, which lets a preempted thread go
-//! on; under a guard that is held for long, garbage grows at the pace that this leaves.
+//! Garbage is every entry that was evicted, removed or replaced and is not freed yet. All threads
+//! together have a budget for it: an eighth of the capacity (in bytes) that the cache was built
+//! with, but at least half a megabyte and at most 32 MiB. Garbage stays within twice the budget,
+//! plus some entries for each updating thread; [`Domain`] has the formula. A stalled section can
+//! make garbage exceed that: a [`Guard`] that is held, or a thread that was preempted within a
+//! call. Then backpressure applies: each update waits at its end for at most 200 us, which lets a
+//! preempted thread run. Under a guard that is held for long, garbage grows at the pace that this
+//! leaves.
 //!
-//! Bytes are known for keys and values without destructors, which own nothing, and from a
-//! [weigher](Builder::byte_weigher), if it counts bytes. Other entries count as their own size and
-//! 256 bytes of heap, and so does the capacity: garbage is then an eighth of the capacity in
-//! entries, or what 1,700 entries or more count as, whatever they own; and their thread reclaims
-//! every 100 us.
+//! The bytes of an entry are known if its key and value have no destructors, because then they own
+//! nothing, and if a [weigher](Builder::byte_weigher) counts bytes. Any other entry counts as its
+//! own size and 256 bytes of heap, and the capacity is counted in the same way. Garbage is then an
+//! eighth of the capacity in entries, or at least some 1,700 entries, whatever they own. The thread
+//! that retired such entries reclaims every 100 us.
 //!
 //! Measured: 10,000 entries of 1 KiB take 9.8 MiB. While 1, 8 and 64 threads on two cores insert
-//! new ones, at most 10, 12 to 14 and 16 to 21 MiB of values are alive; with a capacity of 10 MiB
-//! in bytes it is 10, 13 and 13. What the process has from the system is more, and the allocator's
-//! to say: glibc has a heap for each thread and keeps each one's peak, 20 to 30 MiB with eight.
+//! new entries, at most 10, 12 to 14 and 16 to 21 MiB of values are alive. With a capacity of 10
+//! MiB in bytes, it is 10, 13 and 13 MiB. The process holds more memory from the system, as its
+//! allocator decides: glibc has a heap for each thread and keeps each heap's peak, 20 to 30 MiB
+//! with eight threads.
 //!
-//! An entry with a destructor that leaves the cache is dropped at the end of the call that removed
-//! it, if no older guard is held and few such entries left in the last milliseconds; else some 100
-//! us later, if the thread goes on to use the cache. After a burst of removals, call
+//! An entry with a destructor is dropped at the end of the call that removed it, if no older guard
+//! is held and few such entries left in the last milliseconds. Otherwise it is dropped some 100 us
+//! later, if the thread goes on using the cache. After a burst of removals, call
 //! [`collect`](Cache::collect).
 //!
 //! # Re-entrancy
 //!
-//! Callbacks may use the cache, and others:
+//! Callbacks may use their own cache and others:
 //!
-//! - A callback that runs *under a lock* (the closures of [`Cache::get_locked_if`],
-//!   [`Cache::expire_if`] and [`Cache::retain`]; the second call of those of
-//!   [`Cache::insert_locked_if`] and [`Cache::remove_locked_if`]; the clock, and the expiration of
-//!   an entry without metadata, where these and a removal of many ask for them; `Hash` while a
-//!   table is replaced, which grows or shrinks with [`Cache::set_capacity`]) may read its
-//!   own cache, and may update others. If it updates its own, that panics. Two threads whose
-//!   callbacks under a lock update each other's cache wait for each other: after five seconds one
-//!   of them panics.
+//! - A callback that runs *under a lock* may read its own cache, and may update other caches. If it
+//!   updates its own cache, the update panics. These callbacks run under a lock:
+//!   - the closures of [`Cache::get_locked_if`], [`Cache::expire_if`] and [`Cache::retain`], and
+//!     `settle` of [`Cache::relocate`];
+//!   - the second call of the closures of [`Cache::insert_locked_if`] and
+//!     [`Cache::remove_locked_if`];
+//!   - the clock, and the expiration of an entry without metadata, when these methods or a removal
+//!     of many entries ask for them;
+//!   - `Hash` while a table is replaced, because it grows, or shrinks after
+//!     [`Cache::set_capacity`].
+//! - If callbacks under a lock in two threads update each other's cache, they wait for each other.
+//!   After five seconds one of them panics.
 //! - A load may do everything except load its own key, which panics: see
 //!   [`Cache::get_or_insert_with`].
-//! - All other callbacks run with no lock held, and may do everything. A listener that inserts for
-//!   every entry that it is called for, into a full cache, recurses without end.
+//! - All other callbacks run with no lock held, and may do everything. But a listener that inserts
+//!   an entry for each entry that it is called for recurses without end in a full cache.
 //!
-//! The table of all callbacks and operations is in the repository's
-//! [docs/cache.md](https://github.com/manycore-rs/manycore/blob/main/docs/cache.md); a test walks
-//! it.
+//! The repository's
+//! [docs/cache.md](https://github.com/manycore-rs/manycore/blob/main/docs/cache.md) has the table
+//! of all callbacks and operations, which a test checks.
 //!
 //! Source: Q. Wang, T. Stamler, G. Parmer, *Parallel sections: scaling system-level
 //! data-structures*, EuroSys 2016, section 5.2.
 
-// The page of `Cache` shows methods in the order of the modules that have them: first what every
-// user needs.
+// The page of `Cache` lists methods in the order of these modules: the methods that every user
+// needs come first.
 mod builder;
 
 mod read;
@@ -199,14 +206,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use table::Hit;
 
-/// Keys whose lines are fetched together.
+/// Number of keys in a batch: their cache lines are fetched together.
 const BATCH: usize = 16;
 
-/// Something with lines of its own.
+/// Aligns a value so that it has cache lines of its own.
 #[repr(align(128))]
 struct Line<T>(T);
 
-/// A concurrent cache; the [crate's page](crate) says what it is for and what it guarantees.
+/// A concurrent cache. The [crate's page](crate) says what it is for and what it guarantees.
 ///
 /// ```
 /// use manycore_cache::Cache;
@@ -222,9 +229,9 @@ struct Line<T>(T);
 /// # Ok::<(), manycore_cache::BuildError>(())
 /// ```
 ///
-/// A handle to clone, as for threads or tasks that outlive the scope, is an `Arc` around it. (So a
-/// cache in a `static`, or in a structure that is shared anyway, is reached without the pointer,
-/// and without a count, that a handle of its own would have.)
+/// Threads or tasks that outlive the scope share a cache through an `Arc`. A cache in a `static`,
+/// or in a structure that is shared anyway, needs no `Arc`, and so no further pointer and count.
+///
 /// ```
 /// use manycore_cache::Cache;
 /// use std::sync::Arc;
@@ -239,66 +246,68 @@ struct Line<T>(T);
 #[doc(alias = "bounded map")]
 pub struct Cache<K, V, S = RandomState> {
     segments: Box<[Segment<K, V>]>,
-    /// Unreserved capacity; below zero if a thread found none (law segment.G1).
+    /// Unreserved capacity. It is below zero if a thread found none (law segment.G1).
     pool: Line<AtomicI64>,
     capacity: AtomicI64,
-    /// What pinned entries weigh (cache_pinned.P2).
+    /// Total weight of the pinned entries (cache_pinned.P2).
     pinned: AtomicI64,
     hasher: S,
     eviction: Eviction,
     frequency_max: u8,
-    /// Whether entries have nothing but a version: no weigher, no budget, no times; and there is no
-    /// listener. Insertions look at this alone, and take the straight paths.
+    /// True if nodes hold only a version besides key and value (no weigher, no budget, no times)
+    /// and there is no listener. Insertions check this alone, and then take the straight paths.
     is_straight: bool,
-    /// Whether a read does more than to look: it counts, or looks at the time.
+    /// True if a read must also be counted, or look at the time.
     is_watched: bool,
     weigher: Option<Weigher<K, V>>,
-    /// In nanoseconds, as all times here.
+    /// In nanoseconds, like all times here.
     live: Option<u64>,
     idle: Option<u64>,
     expiry: Option<Expiry<K, V>>,
-    /// How long before its end an entry is loaded anew.
+    /// How long before its end an entry is loaded again.
     ahead: Option<u64>,
-    /// The time to idle of each entry, asked when it is inserted.
+    /// Returns the time to idle of an entry; called when the entry is inserted.
     idle_each: Option<Expiry<K, V>>,
-    /// Of a cache without metadata: the moment at which an entry ends, asked at each look.
+    /// In a cache without metadata, returns the moment at which an entry ends; called at each
+    /// access.
     ends: Option<Expiry<K, V>>,
     listener: Option<Listener<K, V>>,
-    /// A bit for each cause of which the listener is told.
+    /// A bit for each cause that the listener is called for.
     told: u8,
     time: Time,
     is_timed: bool,
-    /// Whether an entry was ever given a TTL: if not, there is no search for expired ones.
+    /// True once some entry may end. Until then updates do not search for expired entries.
     may_end: AtomicBool,
     counts: Counts,
     flights: Flights<K, V>,
-    /// Behind the segments, before the home (an `Arc`, because nodes point to it and a box would
-    /// claim to be the only way there): it frees retired nodes and tables when it is dropped.
+    /// Declared after the segments and before the home, because dropping it frees retired nodes and
+    /// tables. The home is an `Arc` because nodes point to it, and a `Box` would claim unique
+    /// access.
     domain: Domain,
     home: Arc<Home<K, V>>,
     kind: Kind,
-    /// Behind the entries: what they weighed is released when they are gone.
+    /// Declared after the entries: their weight is released when they are gone.
     budgeted: Option<Box<Budgeted>>,
 }
 
 impl<K, V, S> Cache<K, V, S> {
-    /// The number of entries, expired ones that were not dropped yet included. Cost: a line for
-    /// each segment.
+    /// Returns the number of entries, including expired entries that were not dropped yet. Cost: a
+    /// cache line for each segment.
     #[must_use]
     pub fn len(&self) -> usize {
-        // While others are at work, a removal may be seen and its insertion not.
+        // A concurrent sum may see a removal and miss the insertion before it.
         let sum = self.segments.iter().fold(0_usize, |sum, s| sum.wrapping_add(s.entries()));
         if (sum as isize) < 0 { 0 } else { sum }
     }
 
-    /// Whether there are none, as [`len`](Self::len) has it.
+    /// Returns true if [`len`](Self::len) is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What the entries weigh together, with what is reserved for those under way; without a
-    /// weigher each weighs 1.
+    /// Returns the total weight of the entries, including capacity that is reserved for entries
+    /// under way. Without a weigher each entry weighs 1.
     #[must_use]
     pub fn weight(&self) -> u64 {
         // ORDER: Relaxed; a count.
@@ -310,30 +319,31 @@ impl<K, V, S> Cache<K, V, S> {
         u64::try_from(all - unused - spare).unwrap_or(0)
     }
 
-    /// What the builder was given, or [`set_capacity`](Self::set_capacity).
+    /// Returns the capacity, from the builder or from [`set_capacity`](Self::set_capacity).
     #[must_use]
     pub fn capacity(&self) -> u64 {
         // ORDER: Relaxed; a count.
         self.capacity.load(Ordering::Relaxed) as u64
     }
 
-    /// What happened so far.
+    /// Returns what was counted since the cache was made.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats { loading: self.flights.under_way(), ..self.counts.sum() }
     }
 
-    /// Reclaims garbage of the calling thread and of ended threads, as far as it can be freed now.
-    /// Call it before a thread goes idle. Never waits.
+    /// Frees the garbage of the calling thread and of ended threads that can be freed now. Never
+    /// waits. Call it before a thread goes idle.
     pub fn collect(&self) {
         self.domain.collect();
     }
 
-    /// Every entry, in no order, as guards. None that has expired by the time when it is yielded.
+    /// Returns an iterator over the entries, as guards, in no particular order. It skips
+    /// entries that have expired when they would be yielded.
     ///
     /// Consistency: not a snapshot. An entry that is present throughout is yielded exactly once;
     /// concurrent insertions and removals may be seen or not. Cost: the tables, and a buffer for
-    /// one segment. Keeps a section open, as a [`Guard`] does.
+    /// one segment. The iterator keeps a section open, as a [`Guard`] does.
     pub fn iter(&self) -> Iter<'_, K, V, S> {
         Iter::new(self)
     }
@@ -343,7 +353,7 @@ impl<K, V, S> Cache<K, V, S> {
         builder::nanos((self.time)()).min(NEVER - 1)
     }
 
-    /// Whether the time of a node, found in an open section, is over.
+    /// Returns true if the node has expired. The caller found the node in a section that is open.
     #[inline(always)]
     fn is_expired(&self, node: NonNull<Node<K, V>>) -> bool {
         // The clock is read only for an entry that has an end.
@@ -351,7 +361,7 @@ impl<K, V, S> Cache<K, V, S> {
         end < NEVER && end <= self.now()
     }
 
-    /// The same in code of its own, for a path on which times are rare.
+    /// As `is_expired`, but outlined: for paths on which times are rare.
     #[cold]
     fn is_expired_cold(&self, node: NonNull<Node<K, V>>) -> bool {
         self.is_expired(node)
@@ -361,7 +371,8 @@ impl<K, V, S> Cache<K, V, S> {
         now >= self.end_of(node)
     }
 
-    /// The end of a node, found in an open section, that does not depend on its uses.
+    /// Returns the end of a node that does not depend on its uses. The caller found the node in a
+    /// section that is open.
     fn expires_of(&self, node: NonNull<Node<K, V>>) -> u64 {
         if !self.is_timed {
             return NEVER;
@@ -369,13 +380,14 @@ impl<K, V, S> Cache<K, V, S> {
         if self.ends.is_some() {
             return self.end_of(node);
         }
-        // SAFETY: node.N2 - a timed cache is full, unless it has no metadata; the caller's section
-        // keeps the node.
+        // SAFETY: node.N2 - a timed cache has full nodes, unless it has no metadata; the caller's
+        // section keeps the node.
         // ORDER: Relaxed; times order nothing.
         unsafe { Node::extra(node).as_ref() }.expires.load(Ordering::Relaxed)
     }
 
-    /// When the time of a node, found in an open section, is over.
+    /// Returns the moment at which a node expires. The caller found the node in a section that is
+    /// open.
     #[inline]
     fn end_of(&self, node: NonNull<Node<K, V>>) -> u64 {
         if let Some(ends) = &self.ends {
@@ -384,8 +396,8 @@ impl<K, V, S> Cache<K, V, S> {
             let node = unsafe { node.as_ref() };
             return ends(&node.key, &node.value).map_or(NEVER, builder::nanos);
         }
-        // SAFETY: node.N2 - a timed cache is full, unless it has no metadata; the caller's section
-        // keeps it.
+        // SAFETY: node.N2 - a timed cache has full nodes, unless it has no metadata; the caller's
+        // section keeps the node.
         let extra = unsafe { Node::extra(node).as_ref() };
         // ORDER: Relaxed; times order nothing.
         let used = extra.used.load(Ordering::Relaxed);
@@ -393,7 +405,7 @@ impl<K, V, S> Cache<K, V, S> {
         extra.expires.load(Ordering::Relaxed).min(idle)
     }
 
-    /// Warms an entry. Writes nothing if it is hot.
+    /// Counts a use in the entry's frequency. Writes nothing if the frequency is at its maximum.
     #[inline(always)]
     fn touch(&self, hit: &Hit<'_, K, V>) {
         if hit.frequency < self.frequency_max {
@@ -401,12 +413,13 @@ impl<K, V, S> Cache<K, V, S> {
         }
     }
 
-    /// Notes when an entry was used, unless that was noted a moment ago.
+    /// Records the time of a use, unless the last record is younger than 1/16 of the time to idle.
     fn note_use(&self, node: NonNull<Node<K, V>>, now: u64) {
         if !self.may_idle() {
             return;
         }
-        // SAFETY: node.N2 - a cache with times to idle is full; the caller's section keeps it.
+        // SAFETY: node.N2 - a cache with times to idle has full nodes; the caller's section keeps
+        // this node.
         let extra = unsafe { Node::extra(node).as_ref() };
         if let Some(idle) = self.idle_of(extra) {
             // ORDER: Relaxed; times order nothing.
@@ -416,32 +429,32 @@ impl<K, V, S> Cache<K, V, S> {
         }
     }
 
-    /// Whether entries have a time to idle, all of them or some.
+    /// Returns true if all or some entries have a time to idle.
     fn may_idle(&self) -> bool {
         self.idle.is_some() || self.idle_each.is_some()
     }
 
-    /// The time to idle of an entry.
+    /// Returns the time to idle of an entry: its own, or the cache's.
     fn idle_of(&self, extra: &Extra) -> Option<u64> {
         extra.idle().or(self.idle)
     }
 
-    /// Some entry will end.
+    /// Records that some entry will end, so that updates sweep.
     fn note_end(&self) {
-        // ORDER: Relaxed; the inserting thread sweeps, or a later one.
+        // ORDER: Relaxed; the inserting thread sweeps, or a thread that sees the flag later.
         if !self.may_end.load(Ordering::Relaxed) {
             self.may_end.store(true, Ordering::Relaxed);
         }
     }
 
-    /// As `note_end`, if the entry of a cache without metadata says so.
+    /// As `note_end`, in a cache without metadata, if this entry has an end.
     fn note_own_end(&self, key: &K, value: &V) {
         if self.ends.as_ref().is_some_and(|ends| ends(key, value).is_some()) {
             self.note_end();
         }
     }
 
-    /// Names the cache among others, as long as it is borrowed.
+    /// Returns an address that identifies the cache as long as it is borrowed.
     #[inline(always)]
     fn identity(&self) -> *const () {
         std::ptr::from_ref(self).cast()
@@ -452,41 +465,41 @@ impl<K, V, S> Cache<K, V, S> {
         reentrancy::under_lock(self.identity(), callback)
     }
 
-    /// An update begins; it panics in a callback under a lock of this cache.
+    /// Begins an update. Panics in a callback that runs under a lock of this cache.
     #[inline(always)]
     #[track_caller]
     fn begin_update(&self) {
         reentrancy::refuse_under_lock_of(self.identity());
     }
 
-    /// What the nodes of this cache are, to one that knows whether it is straight.
+    /// Returns the kind of this cache's nodes. With `STRAIGHT` it is a constant.
     #[inline(always)]
     fn kind_of<const STRAIGHT: bool>(&self) -> Kind {
-        debug_assert!(!STRAIGHT || self.kind.is_plain(), "node.N2: a straight path is not");
+        debug_assert!(!STRAIGHT || self.kind.is_plain(), "node.N2: straight, but not plain");
         if STRAIGHT { Kind::Plain } else { self.kind }
     }
 
-    /// What the nodes of this cache are.
+    /// Returns the kind of this cache's nodes.
     #[inline(always)]
     fn kind(&self) -> Kind {
         self.kind
     }
 
     /// # Safety
-    /// As for [`Guard::new`]; the node is of this cache.
+    /// As for [`Guard::new`]. The node belongs to this cache.
     #[inline(always)]
     unsafe fn guard<'c>(&self, node: NonNull<Node<K, V>>, section: Section<'c>) -> Guard<'c, K, V> {
-        // SAFETY: the caller promises that the node was found, or published, in `section`, and is
-        // of this cache, whose nodes are of one kind (node.N2).
+        // SAFETY: the caller promises that the node was found, or published, in `section`, and
+        // belongs to this cache. All nodes of a cache are of one kind (node.N2).
         unsafe { Guard::new(node, self.kind(), section) }
     }
 
     /// # Safety
-    /// As for [`Entry::new`]; the node is of this cache.
+    /// As for [`Entry::new`]. The node belongs to this cache.
     #[inline(always)]
     unsafe fn entry<'a>(&self, node: NonNull<Node<K, V>>) -> Entry<'a, K, V> {
         // SAFETY: the caller promises that a section that outlives `'a` keeps the node (node.N1),
-        // and that it is of this cache, whose nodes are of one kind (node.N2).
+        // and that the node belongs to this cache. All nodes of a cache are of one kind (node.N2).
         unsafe { Entry::new(node, self.kind()) }
     }
 
@@ -494,15 +507,15 @@ impl<K, V, S> Cache<K, V, S> {
     fn segment(&self, hash: KeyHash) -> &Segment<K, V> {
         let at = hash.segment(self.segments.len());
         debug_assert!(at < self.segments.len(), "segment.G1: no segment {at}");
-        // SAFETY: there are as many as a power of two, which `Builder::build` alone chooses; `at`
-        // has none of its bits.
+        // SAFETY: `Builder::build` alone chooses the number of segments, a power of two, and `at`
+        // is masked to be below it.
         unsafe { self.segments.get_unchecked(at) }
     }
 }
 
-// What a panic of user code leaves is complete (see the crate's page), so a cache is as safe across
-// `catch_unwind` as what is in it. Of closures this trusts what is true of them elsewhere: one that
-// leaves its own state broken when it panics has to say so itself.
+// A panic of user code leaves the cache complete (see the crate's page). So a cache is as
+// unwind-safe as its keys and values. Closures are trusted, as they are elsewhere: a closure that
+// leaves its own state broken when it panics has to deal with that itself.
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> RefUnwindSafe for Cache<K, V, S> {}
 impl<K, V, S> UnwindSafe for Cache<K, V, S>
 where

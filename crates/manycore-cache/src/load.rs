@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The error of a load that found nothing: see [`Cache::optionally_get_or_insert_with`].
 struct Absent;
 
-/// What a waiter's load failed with, if that is of the type that the waiter expects.
+/// Returns a load's error, if it has the type that the waiter expects.
 fn shared<E: Send + Sync + 'static>(failure: Option<Failure>) -> Option<Arc<E>> {
     failure?.downcast().ok()
 }
@@ -27,33 +27,34 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// The key's value, or what `load` makes, which is put in.
+    /// Returns the key's value, or the value that `load` makes, which is then put in.
     ///
-    /// Single flight: while one thread loads a key, others that want it by one of these methods
-    /// wait, and then take its value. No lock is held, and other calls for the key are not held up.
-    /// Keys are told apart by `Eq`: equal hashes do not make loads wait for each other. A thread
-    /// does not wait for a *future's* load ([`get_or_insert_async`](Self::get_or_insert_async)),
-    /// which may be its own to poll: it loads beside it, and the first value counts.
+    /// Single flight: while one thread loads a key, other threads that request it by one of these
+    /// methods wait, and then take its value. No lock is held, and other calls for the key are not
+    /// delayed. Keys are told apart by `Eq`: loads of keys with equal hashes do not wait for each
+    /// other. A thread does not wait for a *future's* load
+    /// ([`get_or_insert_async`](Self::get_or_insert_async)), because it may have to poll that
+    /// future itself. It loads beside the future, and the first value counts.
     ///
-    /// A load never overwrites what is newer. If the key is inserted, replaced or removed after its
-    /// load began (also a removal without effect, or by [`invalidate_all`](Self::invalidate_all) or
-    /// [`retain`](Self::retain)), the load's value is not put in: the caller gets the newer
-    /// entry, or, if there is none, the value it has loaded; waiters look again, and one of them
-    /// loads. (An update of another key of the same hash may have the same effect.) Evictions and
-    /// expirations do not count.
+    /// A load never overwrites newer data. The load's value is not put in if the key is inserted,
+    /// replaced or removed after the load began. This includes removals that find nothing,
+    /// [`invalidate_all`](Self::invalidate_all) and [`retain`](Self::retain). The caller then gets
+    /// the newer entry or, if there is none, the value that it has loaded. Waiters look again, and
+    /// one of them loads. (An update of another key with the same hash may have the same effect.)
+    /// Evictions and expirations do not count as updates.
     ///
-    /// If `load` panics, the panic is its caller's; the waiters go on, and one of them loads.
+    /// If `load` panics, its caller panics. The waiters go on, and one of them loads.
     ///
     /// [`Guard::is_fresh`] says whether this call has loaded the value.
     ///
-    /// With [`Builder::refresh_ahead`](crate::Builder::refresh_ahead) an entry is loaded anew
+    /// With [`Builder::refresh_ahead`](crate::Builder::refresh_ahead), an entry is loaded again
     /// before it expires.
     ///
     /// # Panics
-    /// If `load` asks for the same key in this way, itself or through the loads of other keys, also
-    /// on other threads: it would wait for itself. (A load that waits by other means, as a channel,
-    /// for a thread that waits for it is not detected.) If it is called under a lock of the cache:
-    /// see the [crate's page](crate#re-entrancy).
+    /// If `load` requests the same key in this way, itself or through the loads of other keys, also
+    /// on other threads: it would wait for itself. (This is not detected if the load waits by other
+    /// means, such as a channel, for a thread that waits for the load.) Also if this is called
+    /// under a lock of the cache: see the [crate's page](crate#re-entrancy).
     ///
     /// ```
     /// let squares = manycore_cache::Cache::new(100);
@@ -71,15 +72,15 @@ where
 
     /// As [`get_or_insert_with`](Self::get_or_insert_with), with a load that may fail.
     ///
-    /// A load that fails fails for all callers that wait for it: fifty threads that want a key
-    /// whose load times out after 20 ms have their error after 20 ms, not one after the other. So
-    /// it is behind an `Arc`. It is not kept: the next request loads again. (To keep errors for a
-    /// while, keep them as values: [`Builder::error_time_to_live`].)
+    /// The error of a load reaches all callers that wait for it, so it is behind an `Arc`. If fifty
+    /// threads request a key and its load times out after 20 ms, all of them have the error after
+    /// 20 ms, and not one after the other. The error is not kept: the next request loads again. (To
+    /// keep errors for a while, keep them as values: [`Builder::error_time_to_live`].)
     ///
     /// # Errors
-    /// That of the load that this call made or waited for. A waiter that expects another type of
-    /// error (its load is another function) looks again, and loads itself; so does a waiter of a
-    /// load whose key was updated since the load began.
+    /// Returns the error of the load that this call made or waited for. A waiter that expects
+    /// another type of error, because its load is another function, looks again and loads itself.
+    /// So does a waiter of a load whose key was updated after the load began.
     ///
     /// # Panics
     /// As [`get_or_insert_with`](Self::get_or_insert_with).
@@ -122,16 +123,16 @@ where
                 Turn::Lead(lead) => return self.lead(lead, hash, load, asks == Asks::Refresh),
             }
             if let Some(found) = self.look(hash, seed.key()) {
-                // Not after the result is made: where a destructor panics on the way out, a result
-                // that is made already is leaked, and this one holds a section.
+                // Dropped before the result is made: if a destructor panicked after that, the
+                // result would be leaked, and with it an open section.
                 drop(seed);
                 return Ok(found);
             }
-            asks = Asks::Thread; // what was there to be refreshed is gone
+            asks = Asks::Thread; // the entry to refresh is gone
         }
     }
 
-    /// Loads on this thread, unless there is an entry by now.
+    /// Loads on this thread, unless the key has an entry meanwhile.
     fn lead<E: Send + Sync + 'static>(
         &self,
         mut lead: Lead<'_, K, V>,
@@ -140,7 +141,7 @@ where
         is_refresh: bool,
     ) -> Result<Guard<'_, K, V>, Arc<E>> {
         let running = lead.run();
-        // The load before this one may have ended between the look and the turn.
+        // The load before this one may have ended between this request's look and its turn.
         if let Some(found) = self.settled(hash, lead.key(), is_refresh) {
             drop((running, lead));
             return Ok(found);
@@ -164,13 +165,13 @@ where
         }
     }
 
-    /// The key's entry, if it is not to be loaded.
+    /// Returns the key's entry, unless it has to be loaded.
     fn settled(&self, hash: KeyHash, key: &K, is_refresh: bool) -> Option<Guard<'_, K, V>> {
         self.look(hash, key).filter(|found| !is_refresh || !self.is_due(found))
     }
 
-    /// The load has failed: waiters get the error. An entry that was to be refreshed is as good as
-    /// it was, if it is there still.
+    /// Ends a load that has failed: its waiters get the error. An entry that was to be refreshed is
+    /// returned if it is still there: it is as good as it was.
     fn give_up<E: Send + Sync + 'static>(
         &self,
         lead: &mut Lead<'_, K, V>,
@@ -182,17 +183,17 @@ where
         if is_refresh { self.look(hash, lead.key()) } else { None }
     }
 
-    /// Whether an entry is to be loaded anew, ahead of its end.
+    /// Returns true if an entry is to be loaded again, ahead of its end.
     fn is_due(&self, found: &Guard<'_, K, V>) -> bool {
         let Some(ahead) = self.ahead else { return false };
         let expires = self.expires_of(found.address());
         expires != NEVER && expires.saturating_sub(ahead) <= self.now()
     }
 
-    /// As [`get_or_insert_with`](Self::get_or_insert_with), with a load that may find nothing.
-    /// Then nothing is put in, and all callers that wait for the load get `None`.
+    /// As [`get_or_insert_with`](Self::get_or_insert_with), with a load that may find nothing. If
+    /// it finds nothing, nothing is put in, and all callers that wait for the load get `None`.
     ///
-    /// To remember for a while what is not there, keep an `Option` as the value:
+    /// To remember missing keys for a while, keep an `Option` as the value:
     /// [`Builder::missing_time_to_live`](crate::Builder::missing_time_to_live).
     ///
     /// # Panics
@@ -218,7 +219,8 @@ where
         self.flights.join((&self.domain, &self.home), hash, seed, asks)
     }
 
-    /// Puts in what was loaded, unless the key was updated since (single_flight.F4).
+    /// Puts the loaded value in, unless the key was updated since the load began
+    /// (single_flight.F4).
     fn land(
         &self,
         lead: &mut Lead<'_, K, V>,
@@ -238,7 +240,8 @@ where
                 return newer;
             }
         }
-        // SAFETY: linked in this section, or to be retired while it is open, by the lead's end.
+        // SAFETY: the node was linked in this section, or it is retired while this section is open,
+        // at the end of the lead.
         unsafe { self.guard(node, section) }.fresh()
     }
 }
@@ -250,13 +253,14 @@ where
     S: BuildHasher,
 {
     /// [`get_or_insert_with`](Self::get_or_insert_with) for futures, of any runtime. Returns a
-    /// clone, because a guard must not live across an `await`. It waits for threads' loads, too.
+    /// clone, because a guard must not live across an `await`. It also waits for loads of threads.
     ///
-    /// If the future is dropped before it is done, so is its load, and one of the waiters loads.
+    /// If the future is dropped before it is done, its load is dropped, too, and one of the waiters
+    /// loads.
     ///
     /// # Panics
     /// As [`get_or_insert_with`](Self::get_or_insert_with), when it is polled. A load that has
-    /// *another task* ask for its key, and awaits that task, is not detected, and waits for ever.
+    /// *another task* request its key, and awaits that task, is not detected, and waits for ever.
     #[doc(alias = "single flight")]
     #[doc(alias = "memoize")]
     pub async fn get_or_insert_async(&self, key: K, load: impl Future<Output = V>) -> V {
@@ -291,7 +295,8 @@ where
         key: K,
         load: impl Future<Output = Result<V, E>>,
     ) -> Result<V, Arc<E>> {
-        // Dropped after the lead: what its destructor asks for is not the load's any more.
+        // Dropped after the lead: the requests of its destructor do not belong to the load any
+        // more.
         let mut load = pin!(load);
         let mut is_refresh = false;
         if let Some(found) = self.get(&key) {
@@ -346,7 +351,7 @@ where
                 drop(seed); // as in `try_get_or_insert_with`
                 return Ok(found);
             }
-            is_refresh = false; // what was there to be refreshed is gone
+            is_refresh = false; // the entry to refresh is gone
         }
     }
 }

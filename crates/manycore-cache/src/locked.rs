@@ -1,4 +1,4 @@
-//! Operations whose condition is evaluated under the bucket's lock.
+//! Operations that evaluate their condition under the bucket's lock.
 
 use crate::Cache;
 use crate::cause::Cause;
@@ -14,12 +14,13 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Calls `look` with the key's entry under the bucket's lock, so that it can't be replaced or
-    /// removed; returns the entry if `look` returns true. For interior mutability (an atomic in the
-    /// value): a thread that replaces the entry afterwards sees the change.
+    /// Calls `look` with the key's entry under the bucket's lock, so that the entry cannot be
+    /// replaced or removed meanwhile. Returns the entry if `look` returns true. For interior
+    /// mutability (an atomic in the value): a thread that replaces the entry afterwards sees the
+    /// change.
     ///
-    /// `look` runs under the bucket's lock: it should be short, and must not update the cache: that
-    /// panics. Does not count as a use.
+    /// Because `look` runs under the bucket's lock, it should be short, and must not update the
+    /// cache, which panics. Does not count as a use.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -38,22 +39,23 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        // SAFETY: found in a section that is open.
+        // SAFETY: `with_locked` found the node in a section that is open.
         let held = self
             .with_locked(key, |node| !self.is_expired(node) && look(unsafe { self.entry(node) }))?;
         self.note_own_end(held.key(), held.value());
         Some(held)
     }
 
-    /// As [`insert_if`](Self::insert_if), and `accept` says so once more under the bucket's lock:
-    /// so it is true of the entry in the moment in which that is replaced, also if it is about
-    /// something that changes in entries by itself (see [`get_locked_if`](Self::get_locked_if)).
+    /// As [`insert_if`](Self::insert_if), but `accept` must return true once more under the
+    /// bucket's lock. So its answer holds at the moment in which the entry is replaced, even if it
+    /// depends on something that changes within entries (see
+    /// [`get_locked_if`](Self::get_locked_if)).
     ///
-    /// The second time it says no counts. `accept` should be short, and must not update the cache
-    /// then, which panics.
+    /// If the second call returns false, nothing is inserted. In the second call `accept` should be
+    /// short, and must not update the cache, which panics.
     ///
     /// # Errors
-    /// Key and value, if they were not accepted.
+    /// Returns the key and the value if they were not accepted.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -73,9 +75,9 @@ where
         self.put_if(key, value, true, accept)
     }
 
-    /// As [`remove_if`](Self::remove_if), and `accept` says so once more under the bucket's lock,
-    /// as in [`insert_locked_if`](Self::insert_locked_if). It should be short, and must not update
-    /// the cache then, which panics.
+    /// As [`remove_if`](Self::remove_if), but `accept` must return true once more under the
+    /// bucket's lock, as in [`insert_locked_if`](Self::insert_locked_if). In that call it should be
+    /// short, and must not update the cache, which panics.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(10);
@@ -95,7 +97,8 @@ where
         self.take_if(key, true, accept)
     }
 
-    /// `is_locked` has `accept` asked once more under the bucket's lock.
+    /// Inserts if `accept` returns true. If `is_locked`, `accept` is called once more under the
+    /// bucket's lock.
     pub(crate) fn put_if(
         &self,
         key: K,
@@ -112,12 +115,12 @@ where
         let mut fresh = Some(fresh);
         let asked = if is_locked { Asked::Locked } else { Asked::Before };
         self.put(hash, &mut fresh, &section, asked, shown);
-        // Closed before there is a result: a destructor that panics then leaks what is returned.
+        // Closed before the result is made: if a destructor panics here, nothing is leaked.
         drop(section);
         fresh.map_or(Ok(version), |refused| Err(refused.into_parts()))
     }
 
-    /// As `put_if`.
+    /// Removes if `accept` returns true; `is_locked` is as in `put_if`.
     pub(crate) fn take_if<Q>(
         &self,
         key: &Q,
@@ -149,17 +152,18 @@ where
             if !accept(unsafe { self.entry(node) }) {
                 return None;
             }
-            // SAFETY: node.N1 - found in this section, which is open still.
+            // SAFETY: node.N1 - found in this section, which is still open.
             let again = is_locked.then_some(|| accept(unsafe { self.entry(node) }));
             if let Some(is_out) = self.take_out_if(hash, node, Cause::Removed, &section, again) {
-                // SAFETY: node.N1 - found in this section; `take_out_if` has retired it, but the
-                // section keeps it and moves into the guard. It is of this cache.
+                // SAFETY: node.N1 - found in this section. `take_out_if` has retired the node, but
+                // the section keeps it, and moves into the guard. The node belongs to this cache.
                 return is_out.then(|| unsafe { self.guard(node, section) });
             }
         }
     }
 
-    /// Calls `look` with the key's node, linked, under its bucket's lock.
+    /// Calls `look` with the key's linked node, under its bucket's lock. Returns the entry if
+    /// `look` returns true.
     pub(crate) fn with_locked<Q>(
         &self,
         key: &Q,
@@ -185,10 +189,12 @@ where
         None
     }
 
-    /// Removes every entry for which `keep` returns false, and every entry whose time is over, of
-    /// which `keep` is not asked. Not a snapshot: concurrent insertions may be visited or not.
-    /// Cost: the tables, and a lock for each bucket in turn, under which `keep` runs; it must not
-    /// update the cache, which panics. Loads that are under way are not put in.
+    /// Removes every entry for which `keep` returns false, and every expired entry, for which
+    /// `keep` is not called. Not a snapshot: concurrent insertions may be visited or not. Loads
+    /// that are under way are not put in.
+    ///
+    /// Cost: the tables, and a lock for each bucket in turn. `keep` runs under that lock, and must
+    /// not update the cache, which panics.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(100);
@@ -199,7 +205,7 @@ where
     /// assert_eq!(cache.len(), 5);
     /// ```
     pub fn retain(&self, keep: impl Fn(Entry<'_, K, V>) -> bool) {
-        // SAFETY: the walk's section keeps the node while it is asked about.
+        // SAFETY: the walk's section keeps the node while `keep` is called.
         self.remove_all(|node| !keep(unsafe { self.entry(node) }));
     }
 }

@@ -1,9 +1,10 @@
-//! Negative caching: how long it is remembered that a source has nothing for a key, or failed.
+//! Negative caching: how long the cache remembers that a source has nothing for a key, or failed.
 
 use crate::builder::{Builder, Expiry};
 use std::time::Duration;
 
-/// The time to live of each value: `own`, and `time` for one that says that there is nothing.
+/// Returns the function for the time to live of a value: the shorter of `own` and, if the value is
+/// negative, `time`.
 fn for_negative<K, V>(
     is_negative: impl Fn(&V) -> bool + Send + Sync + 'static,
     time: Duration,
@@ -20,8 +21,8 @@ where
 }
 
 impl<K: 'static, V: 'static, S> Builder<K, Option<V>, S> {
-    /// Negative caching: TTL of an entry whose value is `None`, which says that the source has
-    /// nothing for its key. The shortest of this and the cache's other times counts.
+    /// Negative caching: sets the TTL of an entry whose value is `None`, which says that the source
+    /// has nothing for its key. The shortest of this and the cache's other times counts.
     ///
     /// ```
     /// use manycore_cache::{BuildError, Cache};
@@ -44,10 +45,10 @@ impl<K: 'static, V: 'static, S> Builder<K, Option<V>, S> {
 }
 
 impl<K: 'static, V: 'static, E: 'static, S> Builder<K, Result<V, E>, S> {
-    /// Negative caching: TTL of an entry whose value is an error, by a load of
-    /// [`get_or_insert_with`](crate::Cache::get_or_insert_with) that returns a `Result`. Until then
-    /// requests get the error at once, and the source is left alone. The shortest of this and the
-    /// cache's other times counts.
+    /// Negative caching: sets the TTL of an entry whose value is an error, from a load of
+    /// [`get_or_insert_with`](crate::Cache::get_or_insert_with) that returns a `Result`. Until it
+    /// ends, requests get the error at once, and the source is left alone. The shortest of this and
+    /// the cache's other times counts.
     ///
     /// ```
     /// use manycore_cache::{BuildError, Cache};

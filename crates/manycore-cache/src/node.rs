@@ -1,19 +1,28 @@
-//! Nodes: a key, its value, and what the cache knows about them.
+//! Nodes: a key, its value, and the metadata that the cache keeps of them.
+//!
+//! ```text
+//! memory --make--> Fresh --publish--> linked --unlink--> retired --grace period--> memory
+//!    |               ^
+//!    +--begin--> Seed                  (of a load: first the key, then the value)
+//!
+//! node:  | key | value |                                          Bare, Lent
+//!        | key | value | version |                                Plain, Shared
+//!        | key | value | version | expires, used, weight, idle |  Full, SharedFull
+//! ```
 //!
 //! Laws:
 //! - node.N1 A node is made unlinked ([`Fresh`]), linked once, unlinked once under its bucket's
-//!   lock, and then retired once. Between the first and the grace period's end its key and value do
-//!   not change.
-//! - node.N2 A node ends with nothing, [`Plain`] or [`Extra`], as the [`Kind`] of its [`Home`]
-//!   says; the fields before it stand in the same places in all three (`repr(C)`), and so does the
-//!   version in the last two.
-//! - node.N3 A node does not point to its owner: its slab does, or the area that it lies in, which
-//!   are noted with its home. So the user of a node must know its cache, or its kind. Nodes of
-//!   small caches lie in memory that the process shares, and have no home to be found: a slab of
-//!   their own would take 64 KiB for each thread.
+//!   lock, and then retired once. Its key and value do not change until the grace period ends.
+//! - node.N2 A node ends with nothing, with [`Plain`] or with [`Extra`], as the [`Kind`] of its
+//!   [`Home`] says. The fields before stand in the same places in all three (`repr(C)`), and the
+//!   version stands in the same place in the last two.
+//! - node.N3 A node does not point to its home: its slab does, or the area that it lies in. So the
+//!   user of a node must know its cache, or its kind. Nodes of small caches lie in memory that the
+//!   process shares, and their home cannot be found from them. (A slab of their own would take 64
+//!   KiB for each thread.)
 //! - node.N4 A load's node ([`Seed`]) has its key before its value. Threads that want the same key
-//!   may read that, in sections, until it leaves the list of loads; then it is linked or retired
-//!   (law single_flight.F5).
+//!   may read that key, in sections, until the key leaves the list of loads. Then the node is
+//!   linked or retired (law single_flight.F5).
 
 use crate::node_memory::{NODE_AREA, NodeMemory};
 use manycore::section::{Section, Weight};
@@ -26,10 +35,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The bits of a node's address: a link has others above them.
+/// The bits of a node's address. A link has other bits above them.
 pub(crate) const ADDRESS: usize = (1 << 48) - 1;
 
-/// Never: as a moment of expiry.
+/// The moment of expiry of an entry that never expires.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 #[repr(C)]
@@ -39,23 +48,23 @@ pub(crate) struct Node<K, V, X = ()> {
     extra: X,
 }
 
-/// A node as it was found.
+/// The address of a node that was found.
 pub(crate) type Found<K, V> = NonNull<Node<K, V>>;
 
-/// What a cache keeps of an entry besides key and value.
+/// The metadata that a cache keeps of an entry, and where its nodes lie.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Nothing: whatever it wants to know it asks of key and value.
+    /// Nothing: the cache asks the key and the value for weight and times.
     Bare,
-    /// As bare, in memory of the cache's owner.
+    /// As `Bare`, in memory of the cache's owner.
     Lent,
     /// The version.
     Plain,
     /// The version, the weight and times.
     Full,
-    /// As plain, in memory that the process shares: of small caches, as the next.
+    /// As `Plain`, in memory that the small caches of the process share.
     Shared,
-    /// As full, in such memory.
+    /// As `Full`, in that memory.
     SharedFull,
 }
 
@@ -68,12 +77,12 @@ impl Kind {
         matches!(self, Kind::Plain | Kind::Shared)
     }
 
-    /// Whether nodes of the two have the same in them.
+    /// Returns true if nodes of both kinds have the same metadata.
     fn is_like(self, other: Self) -> bool {
         self.is_plain() == other.is_plain() && self.is_full() == other.is_full()
     }
 
-    /// Bytes that a node takes.
+    /// Returns the size of a node of this kind.
     #[inline(always)]
     fn bytes<K, V>(self) -> usize {
         match self {
@@ -84,37 +93,37 @@ impl Kind {
     }
 }
 
-/// What a plain node ends with.
+/// The metadata of a plain node.
 #[repr(C)]
 pub(crate) struct Plain {
     version: u64,
 }
 
-/// What only caches with a weigher or with times need to know of an entry.
+/// The metadata of a full node: caches with a weigher or with times need it.
 #[repr(C)]
 pub(crate) struct Extra {
     version: u64,
     /// The moment from which on the entry is expired.
     pub(crate) expires: AtomicU64,
-    /// When it was last used, to a sixteenth of the time to idle.
+    /// When the entry was last used, to a sixteenth of the time to idle.
     pub(crate) used: AtomicU64,
     pub(crate) weight: u32,
     /// The entry's own time to idle, in milliseconds; zero if it has none.
     idle_ms: u32,
 }
 
-/// Whether weights are the bytes that entries hold, of which garbage is counted.
+/// Whether weights are the bytes that entries hold. If they are, garbage is counted by them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InBytes {
     /// The builder said so.
     Yes,
     /// There is a weigher, which may count bytes.
     Perhaps,
-    /// Or there is no weigher.
+    /// The builder said no, or there is no weigher.
     No,
 }
 
-/// Where the nodes of one kind are.
+/// The memory of nodes of each kind.
 enum Memory<K, V> {
     Bare(Slab<Node<K, V>>),
     Lent(Arc<dyn NodeMemory>),
@@ -125,11 +134,12 @@ enum Memory<K, V> {
 
 /// The memory of one cache's nodes.
 pub(crate) struct Home<K, V> {
-    /// As the kind says.
+    /// The memory for nodes of `kind`.
     memory: Memory<K, V>,
     kind: Kind,
     in_bytes: InBytes,
-    /// What frees a node. One address for all: the compiler may have several of a function.
+    /// The function that frees a node. It is kept here so that it has one address: the compiler may
+    /// make several copies of a function.
     free: unsafe fn(NonNull<()>),
 }
 
@@ -161,8 +171,8 @@ impl<K, V> Home<K, V> {
         })
     }
 
-    /// What is given back when a node with so much content is freed. `weight` is what the entry was
-    /// counted with.
+    /// Returns the weight as garbage of a node that holds a `T`. `weight` is the weight that the
+    /// entry was counted with.
     #[inline(always)]
     fn garbage<T>(&self, kind: Kind, weight: i64) -> Weight {
         let bytes = kind.bytes::<K, V>();
@@ -177,17 +187,19 @@ impl<K, V> Home<K, V> {
         }
     }
 
-    /// What an entry counts as when it has become garbage, in a cache that does not weigh.
+    /// Returns the bytes that an entry counts as when it becomes garbage, in a cache that does not
+    /// weigh.
     pub(crate) fn garbage_bytes(&self) -> usize {
         self.garbage::<(K, V)>(self.kind, 0).bytes()
     }
 
-    /// Bytes that a node takes.
+    /// Returns the size of a node.
     pub(crate) fn bytes(&self) -> usize {
         self.kind.bytes::<K, V>()
     }
 
-    /// Bytes that were allocated for nodes, and of those the free bytes. `None` in shared memory.
+    /// Returns the bytes that were allocated for nodes, and the free bytes among them. Returns
+    /// `None` if the memory is shared.
     pub(crate) fn memory(&self) -> Option<(usize, usize)> {
         let stats = match &self.memory {
             Memory::Bare(slab) => slab.stats(),
@@ -199,15 +211,15 @@ impl<K, V> Home<K, V> {
         Some((stats.bytes, stats.cached * self.bytes()))
     }
 
-    /// Takes the memory of a node of this kind back.
+    /// Takes back the memory of a node of this kind.
     ///
     /// # Safety
-    /// Nothing is in the node any more, no pointer to it is left, and its home is alive.
+    /// The node is empty, no pointer to it is left, and its home is alive.
     #[inline(always)]
     unsafe fn take_back(node: NonNull<Node<K, V>>, kind: Kind) {
-        // SAFETY: node.N2 - the caller promises a node of this kind, so it lies in the memory of
-        // that kind, which `Home::new` has made for it; nothing is in it and nothing reaches it any
-        // more, and its home is alive.
+        // SAFETY: node.N2 - the caller promises a node of this kind, so it lies in the memory that
+        // `Home::new` made for that kind. The caller also promises that the node is empty, that
+        // nothing reaches it any more, and that its home is alive.
         unsafe {
             let memory = match kind {
                 Kind::Shared => {
@@ -228,11 +240,12 @@ impl<K, V> Home<K, V> {
         }
     }
 
-    /// Memory for a node: that of one which this thread retired and would free next, if nothing is
-    /// left in it to be dropped (law section.S13), or else new memory.
+    /// Returns memory for a node. If nothing in a node has to be dropped, this is the memory of a
+    /// node that this thread retired and would free next (law section.S13). Otherwise it is new
+    /// memory.
     #[inline(always)]
     fn allocate(&self, kind: Kind, section: Option<&Section<'_>>) -> Found<K, V> {
-        // Not of the owner's memory, which is to become free where nodes are relocated from.
+        // Memory of the owner's is not reused: it is to become free where nodes are relocated from.
         if !std::mem::needs_drop::<(K, V)>() && kind != Kind::Lent {
             let reused = section.and_then(|own| own.reuse_raw(self.free));
             if let Some(node) = reused {
@@ -254,22 +267,22 @@ impl<K, V> Home<K, V> {
             }
             Memory::Shared => slab::allocate(Layout::new::<Node<K, V, Extra>>()).cast(),
         };
-        // Links have no room for more (cache_table.T1). Memory that is used again was asked about
-        // once.
+        // Links have no room for more bits (cache_table.T1). Memory that is reused was checked when
+        // it was new.
         assert!(node.addr().get() <= ADDRESS, "manycore: an address beyond 48 bits");
         node
     }
 
-    /// A node with a key alone.
+    /// Makes a node with a key alone.
     pub(crate) fn begin(&self, key: K) -> Seed<K, V> {
         let node = self.allocate_new();
-        // SAFETY: node.N1 - fresh memory of this type from the slab, and the key comes first
-        // (node.N2). It is written before the load is listed, so requests may read it (node.N4).
+        // SAFETY: node.N1 - fresh memory of this type, and the key comes first (node.N2). It is
+        // written before the load is listed, so requests may read it (node.N4).
         unsafe { node.cast::<K>().write(key) };
         Seed { node, kind: self.kind }
     }
 
-    /// The node that a seed becomes. Gives the seed back if `extra` panics.
+    /// Completes a seed. Leaves the seed in place if `extra` panics.
     pub(crate) fn complete(
         &self,
         seed: &mut Option<Seed<K, V>>,
@@ -281,13 +294,13 @@ impl<K, V> Home<K, V> {
             .is_full()
             .then(|| extra(seed.as_ref().expect("a seed to complete").key(), &value));
         let seed = std::mem::ManuallyDrop::new(seed.take().expect("a seed to complete"));
-        // SAFETY: node.N1 - the rest of the node is this thread's alone, and not initialized.
+        // SAFETY: node.N1 - the rest of the node is this thread's alone, and is not initialized.
         unsafe { Self::write_rest(seed.node, self.kind, value, extra) };
         Fresh { node: seed.node, kind: seed.kind }
     }
 
-    /// A node that no other thread sees. It may be made in the memory of an old one that the
-    /// section's thread would free. `kind` is the home's, or `Plain` for each that is like it.
+    /// Makes a node that no other thread sees. Its memory may be that of an old node that this
+    /// thread would free. `kind` is the home's kind, or `Plain` for a kind like it.
     #[inline(always)]
     pub(crate) fn make(
         &self,
@@ -298,11 +311,11 @@ impl<K, V> Home<K, V> {
         extra: impl FnOnce(&K, &V) -> Extra,
     ) -> Fresh<K, V> {
         debug_assert!(self.kind.is_like(kind), "node.N2: a node of another kind is made");
-        // User code first: if it panics, there is no memory yet that would be lost.
+        // User code runs first: if it panics, there is no memory yet that would be lost.
         let extra = kind.is_full().then(|| extra(&key, &value));
         let node = self.allocate(kind, Some(section));
-        // SAFETY: node.N1 - memory for a node of this kind that is this thread's alone, and has
-        // nothing in it.
+        // SAFETY: node.N1 - the memory is for a node of this kind, is this thread's alone, and is
+        // empty.
         unsafe {
             (&raw mut (*node.as_ptr()).key).write(key);
             Self::write_rest(node, kind, value, extra);
@@ -313,12 +326,13 @@ impl<K, V> Home<K, V> {
     /// Writes all but the key.
     ///
     /// # Safety
-    /// The node is of this kind, or one like it, the caller's alone, and has a key at most. There
-    /// is an `extra` if the kind is full.
+    /// The node is of this kind, or of a kind like it. It is the caller's alone, and has at most a
+    /// key. There is an `extra` if the kind is full.
     #[inline(always)]
     unsafe fn write_rest(node: Found<K, V>, kind: Kind, value: V, extra: Option<Extra>) {
-        // SAFETY: node.N2 - the caller promises memory of this kind, so the node's end is of it.
-        // References lead to the key only, which other threads may read (node.N4).
+        // SAFETY: node.N2 - the caller promises memory of this kind, so the node has these fields.
+        // They are written through raw pointers, because other threads may have references to the
+        // key (node.N4).
         unsafe {
             (&raw mut (*node.as_ptr()).value).write(value);
             if let Some(extra) = extra {
@@ -332,7 +346,7 @@ impl<K, V> Home<K, V> {
 }
 
 impl Extra {
-    /// Of an entry that is made now; `idle` is its own time to idle.
+    /// Returns the metadata of an entry that is made now; `idle` is its own time to idle.
     pub(crate) fn new(expires: u64, used: u64, weight: u32, idle: Option<Duration>) -> Self {
         let (expires, used) = (AtomicU64::new(expires), AtomicU64::new(used));
         let whole = |idle: Duration| u32::try_from(idle.as_millis()).unwrap_or(u32::MAX).max(1);
@@ -340,14 +354,14 @@ impl Extra {
         Self { version: next_version(), expires, used, weight, idle_ms }
     }
 
-    /// The entry's own time to idle, in nanoseconds.
+    /// Returns the entry's own time to idle, in nanoseconds.
     pub(crate) fn idle(&self) -> Option<u64> {
         (self.idle_ms != 0).then(|| u64::from(self.idle_ms) * 1_000_000)
     }
 }
 
 impl<K, V> Node<K, V> {
-    /// The version; zero in a cache without metadata.
+    /// Returns the version, which is zero in a cache without metadata.
     ///
     /// # Safety
     /// The node is alive, and of this kind (node.N1).
@@ -356,18 +370,19 @@ impl<K, V> Node<K, V> {
         if matches!(kind, Kind::Bare | Kind::Lent) {
             return 0;
         }
-        // SAFETY: the caller promises that the node is alive and of this kind; in plain and in full
+        // SAFETY: the caller promises that the node is alive and of this kind. In plain and in full
         // nodes the version stands in the same place (node.N2).
         unsafe { (*this.cast::<Node<K, V, Plain>>().as_ptr()).extra.version }
     }
 
-    /// The home of a node that is not in shared memory.
+    /// Returns the home of a node that is not in shared memory.
     ///
     /// # Safety
-    /// The node is alive, and of this kind; and so is its home (node.N1).
+    /// The node is alive and of this kind, and its home is alive (node.N1).
     #[inline]
     unsafe fn home<'h>(this: NonNull<Self>, kind: Kind) -> &'h Home<K, V> {
-        // SAFETY: node.N3 - the slabs of a home are noted with it; the caller knows the kind.
+        // SAFETY: node.N3 - the home is noted with its slabs or areas, and the caller knows the
+        // kind.
         let home = unsafe {
             match kind {
                 Kind::Bare => Slab::owner_of(this),
@@ -377,31 +392,32 @@ impl<K, V> Node<K, V> {
                 Kind::Shared | Kind::SharedFull => unreachable_unchecked(),
             }
         };
-        // SAFETY: the caller promises that the home is alive; what is noted with a home's slab or
-        // area is the address of that home (node.N3).
+        // SAFETY: the caller promises that the home is alive. The address that is noted with a
+        // home's slab or area is that of the home (node.N3).
         unsafe { &*home.cast::<Home<K, V>>() }
     }
 
-    /// The part that only some caches have.
+    /// Returns the metadata that only full nodes have.
     ///
     /// # Safety
-    /// The node's home is full (node.N2).
+    /// The node is full (node.N2).
     #[inline]
     pub(crate) unsafe fn extra(this: NonNull<Self>) -> NonNull<Extra> {
         let node = this.cast::<Node<K, V, Extra>>();
-        // SAFETY: node.N2 - the caller knows that the node was made with the field.
+        // SAFETY: node.N2 - the caller promises that the node was made with the field.
         unsafe { NonNull::new_unchecked(&raw mut (*node.as_ptr()).extra) }
     }
 
-    /// Drops what is in the node, and gives its memory back.
+    /// Drops the contents of the node, and gives its memory back.
     ///
     /// # Safety
     /// No thread has the node any more, it is of this kind, and its home is alive (node.N1).
     #[inline(always)]
     unsafe fn free(this: NonNull<Self>, kind: Kind) {
         if !std::mem::needs_drop::<(K, V)>() {
-            // SAFETY: the caller promises that the node is reached by nothing else, of this kind,
-            // and its home alive; it was made there (node.N3), and no part of it has a destructor.
+            // SAFETY: the caller promises that nothing else reaches the node, that it is of this
+            // kind, and that its home is alive. It was made there (node.N3), and no part of it has
+            // a destructor.
             unsafe { Home::take_back(this, kind) };
             return;
         }
@@ -409,18 +425,18 @@ impl<K, V> Node<K, V> {
         struct Back<K, V>(NonNull<Node<K, V>>, Kind);
         impl<K, V> Drop for Back<K, V> {
             fn drop(&mut self) {
-                // SAFETY: node.N1 - the cache drops its home after the domain, which runs this;
-                // made there, and no thread has it any more.
+                // SAFETY: node.N1 - the cache drops its home after the domain, which runs this. The
+                // node was made in that home, and no thread has it any more.
                 unsafe { Home::take_back(self.0, self.1) };
             }
         }
         let _back = Back(this, kind);
-        // SAFETY: node.N1 - the caller promises that the node is reached by nothing else; key and
-        // value are in it and are dropped once, here. No other field has a destructor.
+        // SAFETY: node.N1 - the caller promises that nothing else reaches the node. Key and value
+        // are in it and are dropped once, here. No other field has a destructor.
         unsafe { this.drop_in_place() };
     }
 
-    /// What frees a node of this kind, given its address alone.
+    /// Returns the function that frees a node of this kind, given its address alone.
     fn freeing(kind: Kind) -> unsafe fn(NonNull<()>) {
         match kind {
             // SAFETY: the caller of this function makes the promises of `free`, for a bare node.
@@ -431,34 +447,36 @@ impl<K, V> Node<K, V> {
             Kind::Plain => |node| unsafe { Self::free(node.cast(), Kind::Plain) },
             // SAFETY: the caller of this function makes the promises of `free`, for a full node.
             Kind::Full => |node| unsafe { Self::free(node.cast(), Kind::Full) },
-            // SAFETY: the caller of this function makes the promises of `free`, for such a node.
+            // SAFETY: the caller of this function makes the promises of `free`, for a shared node.
             Kind::Shared => |node| unsafe { Self::free(node.cast(), Kind::Shared) },
-            // SAFETY: the caller of this function makes the promises of `free`, for such a node.
+            // SAFETY: the caller of this function makes the promises of `free`, for a full shared
+            // node.
             Kind::SharedFull => |node| unsafe { Self::free(node.cast(), Kind::SharedFull) },
         }
     }
 
-    /// Drops the key, which is all that is in the node, and gives its memory back.
+    /// Drops the key, which is the only content of the node, and gives the memory back.
     ///
     /// # Safety
-    /// As for `free`, of a node that is a [`Seed`].
+    /// As for `free`, for a node that is a [`Seed`].
     unsafe fn free_key(this: NonNull<Self>, kind: Kind) {
         /// Gives the memory back also if a destructor panics.
         struct Back<K, V>(NonNull<Node<K, V>>, Kind);
         impl<K, V> Drop for Back<K, V> {
             fn drop(&mut self) {
-                // SAFETY: the caller of `free_key` promises that nothing else reaches the node, its
-                // kind, and that its home is alive; the key was dropped, or its `drop` panicked.
+                // SAFETY: the caller of `free_key` promises that nothing else reaches the node,
+                // that it is of this kind, and that its home is alive. The key was dropped, or its
+                // `drop` panicked.
                 unsafe { Home::take_back(self.0, self.1) };
             }
         }
         let _back = Back(this, kind);
-        // SAFETY: node.N4 - the caller promises that the node is a `Seed` that nothing else
-        // reaches: its key is there, at its beginning (node.N2), and is dropped once, here.
+        // SAFETY: node.N4 - the caller promises that the node is a `Seed` and that nothing else
+        // reaches it. Its key is at its beginning (node.N2), and is dropped once, here.
         unsafe { this.cast::<K>().drop_in_place() };
     }
 
-    /// As `freeing`, of a node that is a [`Seed`].
+    /// As `freeing`, for a node that is a [`Seed`].
     fn freeing_key(kind: Kind) -> unsafe fn(NonNull<()>) {
         match kind {
             // SAFETY: the caller of this function makes the promises of `free_key`, for a bare
@@ -473,20 +491,21 @@ impl<K, V> Node<K, V> {
             // SAFETY: the caller of this function makes the promises of `free_key`, for a full
             // node.
             Kind::Full => |node| unsafe { Self::free_key(node.cast(), Kind::Full) },
-            // SAFETY: the caller of this function makes the promises of `free_key`, for such a
+            // SAFETY: the caller of this function makes the promises of `free_key`, for a shared
             // node.
             Kind::Shared => |node| unsafe { Self::free_key(node.cast(), Kind::Shared) },
-            // SAFETY: the caller of this function makes the promises of `free_key`, for such a
-            // node.
+            // SAFETY: the caller of this function makes the promises of `free_key`, for a full
+            // shared node.
             Kind::SharedFull => |node| unsafe { Self::free_key(node.cast(), Kind::SharedFull) },
         }
     }
 
-    /// Frees the node once no reader can hold it. `weight` is what it was counted with; `kind` is
-    /// the home's, or one like it.
+    /// Frees the node once no reader can hold it. `weight` is the weight that it was counted with;
+    /// `kind` is the home's kind, or a kind like it.
     ///
     /// # Safety
-    /// It is of this home, and was unlinked by the caller, under the lock of its bucket (node.N1).
+    /// The node is of this home. The caller has unlinked it under the lock of its bucket, or it was
+    /// never linked; nobody else retires it (node.N1).
     #[inline]
     pub(crate) unsafe fn retire(
         this: NonNull<Self>,
@@ -497,7 +516,8 @@ impl<K, V> Node<K, V> {
     ) {
         debug_assert!(home.kind.is_like(kind), "node.N2: retired as of another kind");
         let garbage = home.garbage::<(K, V)>(kind, weight);
-        // SAFETY: node.N1 - unlinked, retired once, and freed by what knows how; it has no links.
+        // SAFETY: node.N1 - the node is not linked, is retired once, and is freed by the function
+        // for its kind. It has no links to other nodes.
         unsafe { section.retire_raw(this.cast(), garbage, home.free) };
     }
 }
@@ -508,12 +528,12 @@ pub(crate) struct Seed<K, V> {
     kind: Kind,
 }
 
-// SAFETY: a key, and memory for a value; it belongs to no thread.
+// SAFETY: it is a key, and memory for a value, which belong to no thread.
 unsafe impl<K: Send, V: Send> Send for Seed<K, V> {}
 
 impl<K, V> Seed<K, V> {
     pub(crate) fn key(&self) -> &K {
-        // SAFETY: node.N1 - the key is there, comes first (node.N2), and nothing changes it.
+        // SAFETY: node.N1 - the key is there, comes first (node.N2), and does not change.
         unsafe { self.node.cast::<K>().as_ref() }
     }
 
@@ -525,14 +545,15 @@ impl<K, V> Seed<K, V> {
     pub(crate) fn retire(self, home: &Home<K, V>, section: &Section<'_>) {
         let seed = std::mem::ManuallyDrop::new(self);
         let free = Node::<K, V>::freeing_key(seed.kind);
-        // SAFETY: node.N1 - not linked, retired once, and freed by what knows how.
+        // SAFETY: node.N1 - the node is not linked, is retired once, and is freed by the function
+        // for its kind.
         unsafe { section.retire_raw(seed.node.cast(), home.garbage::<K>(home.kind, 0), free) };
     }
 }
 
 impl<K, V> Drop for Seed<K, V> {
     fn drop(&mut self) {
-        // SAFETY: node.N1 - never shared, or it would have been retired.
+        // SAFETY: node.N1 - the seed was never shared, or it would have been retired.
         unsafe { Node::free_key(self.node, self.kind) };
     }
 }
@@ -543,24 +564,25 @@ pub(crate) struct Fresh<K, V> {
     kind: Kind,
 }
 
-// SAFETY: a key and a value; it belongs to no thread.
+// SAFETY: it is a key and a value, which belong to no thread.
 unsafe impl<K: Send, V: Send> Send for Fresh<K, V> {}
 
 impl<K, V> Fresh<K, V> {
     /// # Safety
-    /// The node is of this kind, was linked, nothing leads to it any more, and it was not retired.
+    /// The node is of this kind. It was linked, nothing leads to it any more, and it was not
+    /// retired.
     pub(crate) unsafe fn adopt(node: NonNull<Node<K, V>>, kind: Kind) -> Self {
         Self { node, kind }
     }
 
     #[inline]
     pub(crate) fn get(&self) -> &Node<K, V> {
-        // SAFETY: node.N1 - alive, and it does not change.
+        // SAFETY: node.N1 - the node is alive, and it does not change.
         unsafe { self.node.as_ref() }
     }
 
     pub(crate) fn version(&self) -> u64 {
-        // SAFETY: node.N1 - alive.
+        // SAFETY: node.N1 - the node is alive, and of this kind.
         unsafe { Node::version(self.node, self.kind) }
     }
 
@@ -579,18 +601,19 @@ impl<K, V> Fresh<K, V> {
     pub(crate) fn retire(self, home: &Home<K, V>, section: &Section<'_>) {
         let kind = self.kind;
         let node = self.publish();
-        // SAFETY: node.N2 - full, as was just seen; node.N1 - not linked, and retired once.
+        // SAFETY: node.N2 - `extra` is there if the kind is full; node.N1 - the node is not linked,
+        // and is retired once.
         unsafe {
             let weight = if kind.is_full() { Node::extra(node).as_ref().weight } else { 0 };
             Node::retire(node, home, kind, section, i64::from(weight));
         }
     }
 
-    /// Key and value, out of the node.
+    /// Takes the key and the value out of the node.
     pub(crate) fn into_parts(self) -> (K, V) {
         let kind = self.kind;
         let node = self.publish();
-        // SAFETY: node.N1 - no other thread has the node; key and value are moved out once, and
+        // SAFETY: node.N1 - no other thread has the node. Key and value are moved out once, and
         // then only the memory is given back.
         unsafe {
             let read = node.as_ptr();
@@ -603,15 +626,15 @@ impl<K, V> Fresh<K, V> {
 
 impl<K, V> Drop for Fresh<K, V> {
     fn drop(&mut self) {
-        // SAFETY: node.N1 - never linked, so it is ours alone.
+        // SAFETY: node.N1 - the node was never linked, so it is this thread's alone.
         unsafe { Node::free(self.node, self.kind) };
     }
 }
 
-/// A number that no other entry of this process ever has.
+/// Returns a number that no other entry of this process ever has.
 #[inline]
 fn next_version() -> u64 {
-    /// Numbers that a thread takes at once.
+    /// Numbers that a thread takes at a time.
     const BLOCK: u64 = 1 << 16;
     static NEXT: AtomicU64 = AtomicU64::new(BLOCK);
     thread_local! {
@@ -620,12 +643,13 @@ fn next_version() -> u64 {
     let own = |own: &Cell<u64>| {
         let mut version = own.get();
         if version % BLOCK == 0 {
-            // ORDER: Relaxed; only that no two threads get the same block matters.
+            // ORDER: Relaxed; the blocks only have to differ.
             version = NEXT.fetch_add(BLOCK, Ordering::Relaxed);
         }
         own.set(version + 1);
         version
     };
-    // ORDER: Relaxed; as above. A thread whose locals are gone takes a block for each.
+    // ORDER: Relaxed; as above. A thread that is past its thread-locals' destructors takes a block
+    // for each number.
     OWN.try_with(own).unwrap_or_else(|_| NEXT.fetch_add(BLOCK, Ordering::Relaxed))
 }

@@ -1,22 +1,23 @@
-//! Memory of entries that the cache's owner brings.
+//! Memory for entries that the cache's owner provides.
 //!
-//! Owns: what it must promise. Does not own: how nodes lie in it (`node`).
+//! Owns: the promises of that memory. Does not own: how nodes lie in it (`node`).
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-/// Bytes of an area of a [`NodeMemory`], which is aligned to them.
+/// Size and alignment, in bytes, of an area of a [`NodeMemory`].
 pub const NODE_AREA: usize = 256 << 10;
 
-/// Memory for the entries of one cache without metadata: for an owner that wants to have all its
-/// memory in one place, or to know where an entry lies. Given by
-/// [`Builder::memory`](crate::Builder::memory).
+/// Memory for the entries of one cache without metadata, set by
+/// [`Builder::memory`](crate::Builder::memory). It is for an owner that wants all its memory in one
+/// place, or has to know where an entry lies.
 ///
-/// An entry is a key and a value, in this order, as `repr(C)` has it.
+/// An entry is a key and a value, in this order, laid out as `repr(C)` does it.
 ///
 /// # Safety
-/// A block that was allocated is not given out again before it is freed, and lies in an area that
-/// is aligned to [`NODE_AREA`] bytes and begins with the note. Areas live until this is dropped.
+/// A block that was allocated is not handed out again before it is freed. It lies in an area that
+/// is aligned to [`NODE_AREA`] bytes and begins with the note of [`begin`](Self::begin). Areas live
+/// until this is dropped.
 ///
 /// ```
 /// use manycore_cache::{Cache, NODE_AREA, NodeMemory};
@@ -76,10 +77,11 @@ pub const NODE_AREA: usize = 256 << 10;
 /// # Ok::<(), manycore_cache::BuildError>(())
 /// ```
 pub unsafe trait NodeMemory: Send + Sync {
-    /// Called once, by the cache, before everything else: what blocks are for, and the note.
+    /// Called once by the cache, before everything else, with the layout of the blocks and the
+    /// note.
     fn begin(&self, node: Layout, note: *const ());
 
-    /// A block. Must not use the cache, and must not panic.
+    /// Allocates a block. Must not use the cache, and must not panic.
     fn allocate(&self) -> NonNull<u8>;
 
     /// Takes a block back. Must not use the cache, and must not panic.
@@ -88,6 +90,6 @@ pub unsafe trait NodeMemory: Send + Sync {
     /// The block was allocated here, and is not used any more.
     unsafe fn free(&self, node: NonNull<u8>);
 
-    /// Bytes that it has from the system, and of those the bytes that are free.
+    /// Returns the bytes that this has from the system, and the free bytes among them.
     fn bytes(&self) -> (usize, usize);
 }

@@ -1,12 +1,14 @@
-//! Pinned entries: what eviction leaves alone.
+//! Pinned entries, which eviction leaves alone. A bit in the link marks an entry as pinned, and the
+//! total weight of pinned entries is bounded.
 //!
 //! Laws:
-//! - cache_pinned.P1 A bit of the link says that its entry is pinned. It changes under the lock of
-//!   the bucket, and goes with the link: an entry that is replaced, removed or expired is not
-//!   pinned any more. A table that is replaced and an entry that is moved keep it.
-//! - cache_pinned.P2 Pinned entries weigh half of the capacity together at most, when they are
-//!   pinned: that is charged before the bit is set, and given back after it has gone. So there is
-//!   something to evict, and an entry that weighs more than what they leave is turned away.
+//! - cache_pinned.P1 A bit of the link says that its entry is pinned. The bit changes under the
+//!   lock of the bucket, and goes with the link: an entry that is replaced, removed or expired is
+//!   not pinned any more. The bit stays if the table is replaced or the entry is moved.
+//! - cache_pinned.P2 When an entry is pinned, all pinned entries together weigh at most half of the
+//!   capacity. Its weight is charged before the bit is set, and given back after the bit has gone.
+//!   So there is something to evict. An entry that weighs more than the pinned entries leave is
+//!   turned away.
 
 use crate::Cache;
 use crate::guard::Guard;
@@ -20,21 +22,22 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Keeps the key's entry from being evicted until it is [unpinned](Self::unpin); returns it.
-    /// `None` if it is not there, or if no more may be pinned.
+    /// Keeps the key's entry from being evicted until it is [unpinned](Self::unpin), and returns
+    /// it. Returns `None` if the key is not there, or if no more may be pinned.
     ///
-    /// It counts as before, in [`len`](Self::len) and [`weight`](Self::weight), and it expires as
-    /// before. What is pinned is the entry, not the key: one that replaces it is not pinned, also
-    /// if it was loaded ahead of its end. Pinning twice is as pinning once.
+    /// The entry counts as before in [`len`](Self::len) and [`weight`](Self::weight), and it
+    /// expires as before. The entry is pinned, not the key: an entry that replaces it is not
+    /// pinned, also if it was loaded ahead of the end. Pinning twice is the same as pinning once.
     ///
-    /// *The bound*: pinned entries weigh at most half of the capacity together. As long as they are
-    /// pinned, an entry that weighs more than they leave is not kept, like one that weighs more
-    /// than the capacity. If [`set_capacity`](Self::set_capacity) goes below what is pinned, that
-    /// is the bound until it is unpinned, and what is inserted is not kept. In a cache
-    /// [within a budget](crate::Builder::build_within), what is pinned is not given back to others.
+    /// *The bound*: pinned entries together weigh at most half of the capacity. As long as they are
+    /// pinned, an entry that weighs more than they leave is not kept, like an entry that weighs
+    /// more than the capacity. If [`set_capacity`](Self::set_capacity) goes below the weight of the
+    /// pinned entries, that weight is the bound until they are unpinned, and nothing that is
+    /// inserted is kept. In a cache [within a budget](crate::Builder::build_within), pinned entries
+    /// are not given back to others.
     ///
-    /// *Not for* what must never leave (use [`HashMap`](manycore::collections::HashMap)): a
-    /// removal removes it. Cost: a look-up and the bucket's lock. Where many entries of a
+    /// *Not for* entries that must never leave (use [`HashMap`](manycore::collections::HashMap)): a
+    /// removal removes a pinned entry. Cost: a look-up and the bucket's lock. If many entries of a
     /// segment are pinned, evictions look at more buckets, in the worst case at all of them.
     ///
     /// ```
@@ -69,7 +72,7 @@ where
         }
     }
 
-    /// Lets the key's entry be evicted again. Whether it was pinned.
+    /// Lets the key's entry be evicted again. Returns true if it was pinned.
     pub fn unpin<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -95,14 +98,14 @@ where
 }
 
 impl<K, V, S> Cache<K, V, S> {
-    /// What the pinned entries weigh together: see [`pin`](Self::pin).
+    /// Returns the total weight of the pinned entries: see [`pin`](Self::pin).
     #[must_use]
     pub fn pinned(&self) -> u64 {
         // ORDER: Relaxed; a count.
         u64::try_from(self.pinned.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// An entry of this weight is unlinked, or unpinned; if it was pinned, it is not any more.
+    /// Releases the weight of an entry that was unlinked or unpinned, if it was pinned before.
     #[inline(always)]
     pub(crate) fn note_unpinned(&self, was_pinned: bool, weight: i64) {
         if was_pinned {
@@ -116,11 +119,11 @@ impl<K, V, S> Cache<K, V, S> {
         let before = self.pinned.fetch_sub(weight, Ordering::Relaxed);
         debug_assert!(
             before >= weight || self.ends.is_some(),
-            "cache_pinned.P2: {weight} of {before} pinned"
+            "cache_pinned.P2: {weight} is unpinned, {before} was pinned"
         );
     }
 
-    /// The most that an entry may weigh to be let in.
+    /// Returns the most that an entry may weigh to be let in.
     #[inline(always)]
     pub(crate) fn room(&self) -> i64 {
         // ORDER: Relaxed; counts.
@@ -128,8 +131,8 @@ impl<K, V, S> Cache<K, V, S> {
     }
 }
 
-/// Weight of an entry that is about to be pinned (cache_pinned.P2); given back when this is
-/// dropped.
+/// The weight of an entry that is about to be pinned, charged as cache_pinned.P2 says. Dropping
+/// this gives it back.
 struct Charged<'c, K, V, S>(&'c Cache<K, V, S>, i64);
 
 impl<'c, K, V, S> Charged<'c, K, V, S> {

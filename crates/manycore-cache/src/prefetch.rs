@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, Hash};
 #[inline(always)]
 pub(crate) fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint: it reads nothing and faults nowhere.
+    // SAFETY: a hint, which reads nothing and never faults.
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address.cast());
@@ -18,12 +18,12 @@ pub(crate) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// The same for an address that will be written.
+/// As `prefetch`, for an address that will be written.
 #[inline(always)]
 pub(crate) fn prefetch_for_write<T>(address: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: it changes nothing and faults nowhere; processors that do not know it do nothing
-    // (Intel SDM volume 2, PREFETCHW; AMD APM volume 3).
+    // SAFETY: the instruction changes nothing and never faults. Processors that do not know it do
+    // nothing (Intel SDM volume 2, PREFETCHW; AMD APM volume 3).
     unsafe {
         std::arch::asm!(
             "prefetchw [{}]",
@@ -41,9 +41,9 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Tells the processor that these keys will be looked up next, sixteen at most: their lines are
-    /// fetched together. For look-ups that [`get_many`](Self::get_many) does not fit. Changes
-    /// nothing.
+    /// Tells the processor that these keys, sixteen at most, will be looked up next: their cache
+    /// lines are fetched together. For look-ups that [`get_many`](Self::get_many) does not fit.
+    /// Changes nothing in the cache.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(100);

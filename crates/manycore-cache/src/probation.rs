@@ -1,34 +1,41 @@
-//! Probation: the queue of the entries on it, and how long that is to be.
+//! Probation: the queue of the entries on it, and how long the queue should be. New entries wait
+//! there until they are used; if the queue is too long, the oldest of them is evicted.
+//!
+//! ```text
+//! push --> [ newest  ...  oldest ] --> pop
+//!          |<-- longer than the target? Then its oldest entry makes room -->|
+//! ```
 //!
 //! A record is the half of a hash that chooses the bucket, in a table of any size. The evictor that
-//! takes it searches that bucket for an entry on probation. The queue is a ring, oldest first.
+//! takes a record searches that bucket for an entry on probation. The queue is a ring.
 //!
 //! Laws:
-//! - probation.Q1 Records are hints: what is linked counts. A record whose entry is gone finds
-//!   nothing, or another entry on probation in its bucket. The ends of the queue are read and
-//!   written without a lock: threads at it at once may lose a record, or take one twice. A lost one
-//!   leaves an entry on probation to the next record of its bucket, or to the hand.
-//! - probation.Q2 Records are added with the lock of their entry's bucket held; so none is added to
+//! - probation.Q1 Records are hints: the links decide. If the entry of a record is gone, the record
+//!   finds nothing, or another entry on probation in its bucket. The ends of the queue are read and
+//!   written without a lock, so concurrent threads may lose a record, or take it twice. A lost
+//!   record leaves an entry on probation to the next record of its bucket, or to the hand.
+//! - probation.Q2 Records are added with the lock of their entry's bucket held, so none is added to
 //!   a table that is being replaced.
-//! - probation.Q3 The queue's target is from an eighteenth of a record for each bucket, which is
-//!   about a hundredth of the entries, to seven eighths of the ring. Before the first eviction
-//!   there is none, and nothing is on probation. The target moves by half a record when a key comes
-//!   back that the ghosts remember. It grows if more of those come back that were evicted on
-//!   probation than of those that had proved themselves, and shrinks if not. What comes back is a
-//!   share of what left: an average that forgets, in which each of the last 256 or so counts.
+//! - probation.Q3 The queue's target is at least an eighteenth of a record for each bucket, which
+//!   is about a hundredth of the entries, and at most seven eighths of the ring. Before the first
+//!   eviction there is no target, and nothing is on probation. When a key comes back that the
+//!   ghosts remember, the target moves by half a record. It grows if entries that were evicted on
+//!   probation come back more often than entries that had proved themselves, and shrinks if not.
+//!   How often they come back is a share of the entries that left. It is a moving average over the
+//!   last 256 or so of them.
 
 use crate::ghosts::Part;
 use crate::key_hash::KeyHash;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Buckets of which one entry is on probation at least.
+/// At the least target, one entry is on probation for this number of buckets.
 const BUCKETS_FOR_ONE: usize = 18;
-/// All entries that left have come back, in the averages.
+/// The average if all entries that left have come back.
 const ALL: u32 = 1 << 24;
-/// In the averages one that leaves, or comes back, counts as this share of all.
+/// An entry that leaves, or comes back, counts as one part of 2^`SHARE` in an average.
 const SHARE: u32 = 8;
 
-/// The queue of a table.
+/// The probation queue of a table.
 #[derive(Clone, Copy)]
 pub(crate) struct ProbationQueue<'t> {
     records: &'t [AtomicU32],
@@ -36,13 +43,13 @@ pub(crate) struct ProbationQueue<'t> {
     buckets: usize,
 }
 
-/// Room for so many records or more; none if it is zero.
+/// Returns room for at least this number of records, or no room if it is zero.
 pub(crate) fn records(room: usize) -> Box<[AtomicU32]> {
     let room = if room == 0 { 0 } else { room.next_power_of_two() };
     (0..room).map(|_| AtomicU32::new(0)).collect()
 }
 
-/// What updates write of a queue: not beside what readers look at.
+/// The part of a queue that updates write. It lies apart from what readers look at.
 #[derive(Default)]
 pub(crate) struct Ends {
     /// Records taken so far.
@@ -51,7 +58,7 @@ pub(crate) struct Ends {
     tail: AtomicUsize,
     /// The target, in half records (probation.Q3).
     target: AtomicUsize,
-    /// Of the entries that left each part, how many come back: averages.
+    /// For each part, the share of its evicted entries that come back: averages.
     returns: [AtomicU32; 2],
 }
 
@@ -80,16 +87,16 @@ impl<'t> ProbationQueue<'t> {
         &self.records[at & (self.records.len() - 1)]
     }
 
-    /// Records there are.
+    /// Returns the number of records.
     #[inline]
     pub(crate) fn len(self) -> usize {
-        // ORDER: Relaxed; hints (probation.Q1), as all of this file. The head is read first: so it
-        // is not beyond the tail, except for what was taken in between.
+        // ORDER: Relaxed; hints (probation.Q1), as in all of this file. The head is read first, so
+        // it is beyond the tail only if an end was set back.
         let head = self.ends.head.load(Ordering::Relaxed);
         self.ends.tail.load(Ordering::Relaxed).saturating_sub(head)
     }
 
-    /// The target, in half records; 0 before the first eviction (probation.Q3).
+    /// Returns the target, in half records; 0 before the first eviction (probation.Q3).
     #[inline(always)]
     fn target(self) -> usize {
         // ORDER: Relaxed; a hint (probation.Q1).
@@ -103,22 +110,22 @@ impl<'t> ProbationQueue<'t> {
         self.ends.target.store(halves.min(most).max(least), Ordering::Relaxed);
     }
 
-    /// Whether entries are put on probation: not before one was evicted (probation.Q3).
+    /// Returns true if entries are put on probation: once an entry was evicted (probation.Q3).
     #[inline(always)]
     pub(crate) fn is_open(self) -> bool {
         self.target() != 0
     }
 
-    /// Whether an entry on probation has to go before one that has proved itself.
+    /// Returns true if an entry on probation has to go before an entry that has proved itself.
     #[inline(always)]
     pub(crate) fn is_long(self) -> bool {
         2 * self.len() > self.target()
     }
 
-    /// An entry of this part is evicted (probation.Q3).
+    /// Records that an entry of this part is evicted (probation.Q3).
     #[inline(always)]
     pub(crate) fn note_eviction(self, part: Part) {
-        // ORDER: Relaxed; hints (probation.Q1): of two threads one may not be counted.
+        // ORDER: Relaxed; hints (probation.Q1). Of two concurrent evictions one may not be counted.
         if !self.is_open() {
             self.ends.returns.iter().for_each(|share| share.store(ALL / 2, Ordering::Relaxed));
             self.set_target(0);
@@ -128,7 +135,7 @@ impl<'t> ProbationQueue<'t> {
         share.store(before - (before >> SHARE), Ordering::Relaxed);
     }
 
-    /// A key comes back that was evicted from this part (probation.Q3).
+    /// Records that a key comes back that was evicted from this part (probation.Q3).
     pub(crate) fn note_return(self, part: Part) {
         // ORDER: Relaxed; hints (probation.Q1), as above.
         let [probation, proved] = &self.ends.returns;
@@ -140,7 +147,7 @@ impl<'t> ProbationQueue<'t> {
         self.set_target(if is_too_short { target + 1 } else { target.saturating_sub(1) });
     }
 
-    /// Adds a record; false if there is no room. probation.Q2 is the caller's.
+    /// Adds a record; returns false if there is no room. The caller keeps to probation.Q2.
     #[inline(always)]
     pub(crate) fn push(self, hash: KeyHash) -> bool {
         self.add(hash.upper())
@@ -148,8 +155,9 @@ impl<'t> ProbationQueue<'t> {
 
     #[inline(always)]
     fn add(self, record: u32) -> bool {
-        // ORDER: Relaxed; probation.Q1. Not one step: of two threads that add at once one loses its
-        // record, and one that was stopped in between may set an end back.
+        // ORDER: Relaxed; hints (probation.Q1). Reading and writing an end is not one step. Of two
+        // threads that add at once, one loses its record; a thread that was stopped in between may
+        // set an end back.
         let (head, tail) = (&self.ends.head, &self.ends.tail);
         let at = tail.load(Ordering::Relaxed);
         let oldest = head.load(Ordering::Relaxed);
@@ -166,10 +174,11 @@ impl<'t> ProbationQueue<'t> {
     /// Takes the oldest record.
     #[inline(always)]
     pub(crate) fn pop(self) -> Option<u32> {
-        // ORDER: Relaxed; probation.Q1. Not one step, as above: two threads may take one record.
+        // ORDER: Relaxed; hints (probation.Q1). Not one step, as above: two threads may take the
+        // same record.
         let tail = self.ends.tail.load(Ordering::Relaxed);
         let head = self.ends.head.load(Ordering::Relaxed);
-        // What the ring has no room for was overwritten.
+        // Records for which the ring has no room were overwritten.
         let head = head.max(tail.saturating_sub(self.records.len()));
         if head >= tail {
             return None;
@@ -179,7 +188,8 @@ impl<'t> ProbationQueue<'t> {
         Some(record)
     }
 
-    /// Takes over what is in another queue, as far as there is room.
+    /// Takes over the records of another queue, as far as there is room, with its target and
+    /// averages.
     pub(crate) fn take_over(self, old: Self) {
         while let Some(record) = old.pop() {
             self.add(record);
@@ -239,7 +249,7 @@ mod tests {
         assert!(!probation.is_long(), "two of 36 buckets");
         add(1);
         assert!(probation.is_long());
-        // All come back that were on probation.
+        // All entries that were on probation come back.
         (0..8).for_each(|_| probation.note_return(Part::Probation));
         assert!(!probation.is_long());
         (0..1000).for_each(|_| probation.note_return(Part::Probation));
@@ -247,7 +257,7 @@ mod tests {
         assert!(!probation.is_long(), "seven eighths of 64");
         add(1);
         assert!(probation.is_long());
-        // They leave in such numbers that few of them come back.
+        // Then so many of them leave that few come back.
         (0..2000).for_each(|_| probation.note_eviction(Part::Probation));
         (0..200).for_each(|_| probation.note_return(Part::Proved));
         while probation.is_long() {

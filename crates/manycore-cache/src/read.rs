@@ -1,4 +1,4 @@
-//! Reads: no lock, and no write but the entry's frequency and the time of its use.
+//! Reads: they take no lock, and write only the entry's frequency and the time of its use.
 
 use crate::Cache;
 use crate::guard::Guard;
@@ -18,10 +18,10 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// The key's value. Counts as a use.
+    /// Returns the key's value. Counts as a use.
     ///
-    /// Takes no lock; writes only if the entry is not hot yet, or, with a time to idle, was not
-    /// used for a while. See [`Guard`] on how long to keep it.
+    /// Takes no lock. Writes only if the entry is not hot yet or, with a time to idle, was not used
+    /// for a while. See [`Guard`] on how long to keep it.
     #[inline(always)]
     pub fn get<Q>(&self, key: &Q) -> Option<Guard<'_, K, V>>
     where
@@ -34,9 +34,9 @@ where
         Some(unsafe { self.guard(node, section) })
     }
 
-    /// The key's value, without a trace: it does not count as a use, neither for eviction nor for a
-    /// time to idle, and not in [`stats`](Self::stats). An expired entry is not returned, and is
-    /// left for others to drop.
+    /// Returns the key's value without a trace. It does not count as a use, neither for eviction
+    /// nor for a time to idle, and it is not counted in [`stats`](Self::stats). An expired entry is
+    /// not returned, and is left for others to drop.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::builder(10).count_reads(true).build()?;
@@ -53,7 +53,7 @@ where
         self.look(self.hash(key), key)
     }
 
-    /// Whether the key is there. Does not count as a use.
+    /// Returns true if the key is there. Does not count as a use.
     pub fn contains_key<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -62,8 +62,8 @@ where
         self.peek(key).is_some()
     }
 
-    /// How long the key's entry has left; `None` if it is not there, and the longest duration if it
-    /// does not expire by a time of its own.
+    /// Returns how long the key's entry has left, or `None` if the key is not there. An entry that
+    /// does not expire at a time of its own has the longest duration.
     pub fn time_left<Q>(&self, key: &Q) -> Option<Duration>
     where
         K: Borrow<Q>,
@@ -88,7 +88,7 @@ where
         KeyHash::of(self.hasher.hash_one(key))
     }
 
-    /// The node of a key, whether its time is over or not.
+    /// Returns the node of a key, also if it has expired.
     #[inline(always)]
     pub(crate) fn find<Q>(
         &self,
@@ -104,7 +104,7 @@ where
         table.bucket(hash).find(hash, |own| own.borrow() == key).map(|hit| hit.node)
     }
 
-    /// The key's entry, used. Drops it if its time is over.
+    /// Returns the key's entry, and counts a use. Drops the entry if it has expired.
     #[inline(always)]
     pub(crate) fn read<Q>(
         &self,
@@ -121,7 +121,7 @@ where
         self.use_hit(hash, hit, section)
     }
 
-    /// The end of `read`: what was found is used, unless its time is over.
+    /// The end of `read`: counts a use of the entry, unless it has expired.
     #[inline(always)]
     pub(crate) fn use_hit(
         &self,
@@ -137,7 +137,7 @@ where
         Some(hit.node)
     }
 
-    /// The same where reads are counted, or entries expire.
+    /// As `use_hit`, in a cache that counts reads or has times.
     #[inline(never)]
     fn read_watched(
         &self,
@@ -145,7 +145,8 @@ where
         hit: Option<Hit<'_, K, V>>,
         section: &Section<'_>,
     ) -> Option<NonNull<Node<K, V>>> {
-        // Read once, but for a cache without metadata, most of whose entries have no end.
+        // The clock is read once, except in a cache without metadata, where most entries have no
+        // end.
         let now = (self.is_timed && self.ends.is_none()).then(|| self.now());
         let hit = hit.filter(|hit| {
             let is_over = match now {
@@ -164,7 +165,7 @@ where
         Some(hit.node)
     }
 
-    /// The key's entry, unless its time is over; no use of it.
+    /// Returns the key's entry, unless it has expired. Does not count as a use.
     pub(crate) fn look<Q>(&self, hash: KeyHash, key: &Q) -> Option<Guard<'_, K, V>>
     where
         K: Borrow<Q>,

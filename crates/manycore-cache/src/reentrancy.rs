@@ -1,25 +1,29 @@
-//! User code that runs under a bucket's lock, and what it may do there.
+//! User code that runs under a bucket's lock, and what it may do there. Most callbacks run with no
+//! lock held; the others are recorded here for their thread:
 //!
-//! Most callbacks run with no lock held. Those that must not (the second look of
-//! [`insert_locked_if`](crate::Cache::insert_locked_if) and its kin, `retain`, the expiration of
-//! an entry without metadata, `Hash` while a table is replaced) are noted here for their thread.
+//! - the closures of `get_locked_if`, `expire_if` and `retain`, and `settle` of `relocate`;
+//! - the second call of the closures of [`insert_locked_if`](crate::Cache::insert_locked_if) and
+//!   `remove_locked_if`;
+//! - the clock, and the callbacks for an entry without metadata, when these methods or a removal of
+//!   many entries ask for them;
+//! - `Hash` while a table is replaced.
 //!
 //! Laws:
-//! - reentrancy.U1 An update of a cache panics, before it changes anything, in a thread that runs a
-//!   callback under a lock of the same cache: it might wait for itself. Reads take no lock, and
-//!   work.
+//! - reentrancy.U1 If a thread runs a callback under a lock of a cache, an update of the same cache
+//!   panics in that thread, before it changes anything: it might wait for itself. Reads take no
+//!   lock, and work.
 //! - reentrancy.U2 A thread that runs a callback under a lock never waits without limit for another
-//!   cache's lock, and never replaces a table: callbacks of two caches that update each other's
-//!   cache end with a panic after [`WAIT_LIMIT`], not with a deadlock.
+//!   cache's lock, and never replaces a table. So if callbacks of two caches update each other's
+//!   cache, they end with a panic after [`WAIT_LIMIT`], and not with a deadlock.
 
 use std::cell::Cell;
 use std::ptr;
 use std::time::Duration;
 
-/// How long a callback under one cache's lock waits for another cache's.
+/// How long a callback under one cache's lock waits for a lock of another cache.
 pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(5);
 
-/// A callback that runs under a lock of a cache, and the callbacks around it.
+/// A callback that runs under a lock of a cache, and the callback around it.
 struct Frame {
     cache: *const (),
     outer: *const Frame,
@@ -34,9 +38,9 @@ fn innermost() -> *const Frame {
     INNERMOST.try_with(Cell::get).unwrap_or(ptr::null())
 }
 
-/// Runs a callback of the cache at this address, a lock of which the caller holds.
+/// Runs a callback of the cache at this address. The caller holds a lock of that cache.
 pub(crate) fn under_lock<R>(cache: *const (), callback: impl FnOnce() -> R) -> R {
-    /// Takes the frame away, also if the callback panics.
+    /// Removes the frame, also if the callback panics.
     struct Leave(*const Frame);
     impl Drop for Leave {
         fn drop(&mut self) {
@@ -49,13 +53,13 @@ pub(crate) fn under_lock<R>(cache: *const (), callback: impl FnOnce() -> R) -> R
     callback()
 }
 
-/// Whether the thread runs a callback under a lock of any cache.
+/// Returns true if the thread runs a callback under a lock of any cache.
 #[inline(always)]
 pub(crate) fn is_under_lock() -> bool {
     !innermost().is_null()
 }
 
-/// Whether the thread runs a callback under a lock of the cache at this address.
+/// Returns true if the thread runs a callback under a lock of the cache at this address.
 #[inline(always)]
 pub(crate) fn is_under_lock_of(cache: *const ()) -> bool {
     is_under_lock() && has_frame_of(cache)
@@ -64,8 +68,8 @@ pub(crate) fn is_under_lock_of(cache: *const ()) -> bool {
 #[cold]
 fn has_frame_of(cache: *const ()) -> bool {
     let mut frame = innermost();
-    // SAFETY: frames are on this thread's stack, and `under_lock` takes each away before it returns
-    // or unwinds; so those that are linked are alive.
+    // SAFETY: frames are on this thread's stack, and `under_lock` removes each frame before it
+    // returns or unwinds. So the linked frames are alive.
     while let Some(one) = unsafe { frame.as_ref() } {
         if one.cache == cache {
             return true;
@@ -75,7 +79,7 @@ fn has_frame_of(cache: *const ()) -> bool {
     false
 }
 
-/// Law reentrancy.U1.
+/// Panics in a callback that runs under a lock of this cache (law reentrancy.U1).
 #[inline(always)]
 #[track_caller]
 pub(crate) fn refuse_under_lock_of(cache: *const ()) {

@@ -1,4 +1,4 @@
-//! A walk over the entries in steps, between which nothing is held.
+//! A walk over the entries in steps. Nothing is held between two steps.
 
 use crate::Cache;
 use crate::guard::Entry;
@@ -7,18 +7,18 @@ use manycore::section::Section;
 use std::hash::{BuildHasher, Hash};
 use std::ops::Range;
 
-/// Where a walk has come to: a segment, and a place in it that does not depend on how many buckets
-/// its table has. The default is the beginning.
+/// The position of a walk: a segment, and a place in it that does not depend on the number of
+/// buckets of its table. The default is the beginning.
 ///
 /// See [`Cache::scan`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cursor {
     segment: usize,
-    /// What is below this part of 2^32 was visited.
+    /// The part of the segment that was visited, in units of 1/2^32.
     part: u64,
 }
 
-/// A step of a walk: the table, which of its buckets, and where the next step begins.
+/// A step of a walk: the table, a range of its buckets, and where the next step begins.
 type Step<'s, K, V> = (&'s Table<K, V>, Range<usize>, Option<Cursor>);
 
 impl<K, V, S> Cache<K, V, S>
@@ -27,12 +27,13 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Visits the entries of some buckets from the cursor on: so many, or to a segment's end. Where
-    /// the next step begins; `None` after the last.
+    /// Visits the entries of up to `buckets` buckets from the cursor on; a step ends at the end of
+    /// a segment. Returns where the next step begins, or `None` after the last step.
     ///
     /// Consistency: not a snapshot. An entry that is there during the whole walk is visited at
-    /// least once, and more often only where its table was replaced between two steps. What has
-    /// expired is not. Cost: the buckets; no lock, and nothing is held between two steps.
+    /// least once. It is visited more often only if its table was replaced between two steps.
+    /// Expired entries are not visited. Cost: the buckets. It takes no lock, and holds nothing
+    /// between two steps.
     ///
     /// ```
     /// use manycore_cache::{Cache, Cursor};
@@ -67,7 +68,7 @@ where
         next
     }
 
-    /// The step of a walk that begins here.
+    /// Returns the step of a walk that begins at the cursor.
     pub(crate) fn step<'s>(
         &'s self,
         cursor: Cursor,
@@ -76,7 +77,7 @@ where
     ) -> Option<Step<'s, K, V>> {
         let table = self.segments.get(cursor.segment)?.table(section);
         let all = table.buckets().len();
-        // The bucket of a hash is its part of 2^32, as in `table`.
+        // A hash chooses its bucket by its part of 2^32, as in `table`.
         let from = ((u128::from(cursor.part) * all as u128) >> 32) as usize;
         let to = from.saturating_add(buckets.max(1)).min(all);
         debug_assert!(

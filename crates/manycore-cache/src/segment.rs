@@ -1,31 +1,7 @@
-//! Segments: the shards of the cache, and their eviction.
+//! Segments: the shards of the cache, and their eviction. A segment holds the keys of some hashes,
+//! and evicts among them alone, so that no thread waits for a global list.
 //!
-//! Owns: the table of a segment, its hand, its part of the capacity. A segment holds the keys of
-//! some hashes, and evicts among them alone, so that no thread waits for a global list: local
-//! decisions instead of a global policy.
-//!
-//! Laws:
-//! - segment.G1 Capacity is in one place: in the common pool, spare in a segment, reserved by a
-//!   thread that is about to link, or used by linked entries. A link is made after a
-//!   reservation, except when nothing is left to evict: then the pool goes below zero, and later
-//!   updates pay it back. An entry that takes the place of another takes its capacity with it.
-//! - segment.G2 No thread holds two buckets' locks, except one that replaces a table: it holds all
-//!   locks of that table, and its queue's turn (bucket_lock.W3).
-//! - segment.G3 The hands are hints: two evictors at one hand may visit a bucket twice.
-//! - segment.G4 An eviction visits so many buckets at most, and then takes any entry that is not
-//!   pinned.
-//! - segment.G5 The reference byte is the whole state of an entry: zero is probation, and each use
-//!   adds one. A new entry is on probation and has a record in the queue of its segment. It has
-//!   proved itself at once if nothing was evicted yet, if the ghosts know its key from probation,
-//!   if there is no room in the queue, and by chance (segment.G6). Room is made by the entry of the
-//!   oldest record if the queue is longer than its target (probation.Q3), and else by the hand. But
-//!   if the chain of the key that comes has no free place, it makes the room itself. What goes is
-//!   then an entry on probation, in the hand's turn one with no uses left, and any if the table has
-//!   no lines to spare.
-//! - segment.G6 No entry that is used no more stays for ever, whichever keys come. Of several that
-//!   were used least a random one goes; and one in 128 new entries has proved itself at once, so
-//!   that the hand moves on. (New keys that come in turns would else evict each other from
-//!   probation before any is used again. Any regular choice could meet the same keys each time.)
+//! Owns: the table of a segment, its hands, and its part of the capacity.
 //!
 //! ```text
 //!       new ---> probation ---(oldest, if the queue is long)---> out
@@ -36,11 +12,36 @@
 //!      1 of 128      +--+--(no uses left)---> out
 //! ```
 //!
-//! Source: CLOCK in shards as in Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016),
-//! section 5.2; the scan-resistant policy after Yang et al., "FIFO queues are all you need for
-//! cache eviction" (SOSP 2023), with a hand over the table in place of the main queue. The share of
-//! probation is adapted by what comes back, as in Megiddo and Modha, "ARC" (FAST 2003); the chance
-//! of a new entry is that of BIP in Qureshi et al., "Adaptive insertion policies" (ISCA 2007).
+//! Laws:
+//! - segment.G1 Capacity is in one place: in the common pool, spare in a segment, reserved by a
+//!   thread that is about to link, or used by linked entries. A thread reserves capacity before it
+//!   links. There is one exception: if nothing is left to evict, the pool goes below zero, and
+//!   later updates pay it back. An entry that takes the place of another takes over its capacity.
+//! - segment.G2 No thread holds the locks of two buckets, except a thread that replaces a table: it
+//!   holds all locks of that table, and the turn of its queue (bucket_lock.W3).
+//! - segment.G3 The hands are hints: two evictors at one hand may visit a bucket twice.
+//! - segment.G4 An eviction visits a bounded number of buckets. After that it takes any entry that
+//!   is not pinned.
+//! - segment.G5 The reference byte is the whole state of an entry: zero means probation, and each
+//!   use adds one. A new entry is on probation, and has a record in the queue of its segment. A new
+//!   entry has proved itself at once if nothing was evicted yet, if the ghosts know its key from
+//!   probation, if the queue has no room, and by chance (segment.G6). The entry of the oldest
+//!   record makes room if the queue is longer than its target (probation.Q3); otherwise the hand
+//!   finds an entry. But if the chain of the new key has no free place, that chain makes the room.
+//!   It gives an entry on probation if the queue is too long, an entry with no uses left if it is
+//!   the hand's turn, and any entry if the table has no spare lines.
+//! - segment.G6 No entry that is not used any more stays for ever, whichever keys come. Of several
+//!   entries that were used least, a random one goes. One in 128 new entries has proved itself at
+//!   once, so that the hand moves on. (Otherwise, new keys that come in turns would evict each
+//!   other from probation before any of them is used again. Any regular choice could meet the same
+//!   keys each time.)
+//!
+//! Source: CLOCK in shards as in Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), section
+//! 5.2. The scan-resistant policy follows Yang et al., "FIFO queues are all you need for cache
+//! eviction" (SOSP 2023), with a hand over the table in place of the main queue. The share of
+//! probation adapts to the keys that come back, as in Megiddo and Modha, "ARC" (FAST 2003). The
+//! chance of a new entry is that of BIP in Qureshi et al., "Adaptive insertion policies" (ISCA
+//! 2007).
 
 use crate::cause::Departed;
 use crate::key_hash::KeyHash;
@@ -54,7 +55,7 @@ use manycore::section::{Section, Weight};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
 
-/// Which entry goes when room is wanted.
+/// The policy that chooses the entry to evict.
 ///
 /// ```
 /// use manycore_cache::{Cache, Eviction};
@@ -76,20 +77,21 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicUsize, Ordering}
 #[doc(alias = "CLOCK")]
 #[doc(alias = "admission")]
 pub enum Eviction {
-    /// A CLOCK in shards: an entry that was used since the hand came by stays for another round.
-    /// The cheapest; a scan over many keys that are used once empties it.
+    /// A CLOCK in shards: an entry that was used since the hand last passed stays for another
+    /// round. This is the cheapest policy. A scan over many keys that are used once empties the
+    /// cache.
     Clock,
-    /// New entries are on probation until they are used, and are the first to go while they are
-    /// more than a share of the cache. That is from a hundredth to a quarter, and adapts itself to
-    /// what is looked up again. An entry that was used is evicted by the CLOCK. A scan passes
-    /// through probation and leaves the rest alone, up to some hundred times the capacity. Keys
-    /// that were evicted from probation recently are remembered, and skip it. After S3-FIFO and
-    /// ARC.
+    /// A CLOCK with probation, after S3-FIFO and ARC. New entries are on probation until they are
+    /// used. They are the first to go while they are more than a share of the cache. This share is
+    /// between a hundredth and a quarter, and adapts to the keys that are looked up again. The
+    /// CLOCK evicts entries that were used. A scan passes through probation and leaves the other
+    /// entries alone, up to some hundred times the capacity. Keys that were evicted from probation
+    /// recently are remembered, and skip it.
     #[default]
     ScanResistant,
 }
 
-/// Buckets that the main hand passes before it takes any entry: that bounds an update's time.
+/// Buckets that the main hand passes before it takes any entry. This bounds the time of an update.
 const PATIENCE: usize = 64;
 
 impl Eviction {
@@ -106,7 +108,7 @@ struct Hand(AtomicUsize);
 impl Hand {
     #[inline(always)]
     fn bucket(&self, buckets: usize) -> usize {
-        // ORDER: Relaxed; a hint (segment.G3). The table may be another than when it was set.
+        // ORDER: Relaxed; a hint (segment.G3). The table may have been replaced since it was set.
         let at = self.0.load(Ordering::Relaxed);
         if at < buckets { at } else { 0 }
     }
@@ -120,18 +122,18 @@ impl Hand {
 
 #[repr(align(128))]
 pub(crate) struct Segment<K, V> {
-    /// Read by all threads, written when the table is replaced.
+    /// Read by all threads, and written when the table is replaced.
     table: AtomicPtr<Table<K, V>>,
-    /// Of the nodes in it.
+    /// The kind of the nodes.
     kind: Kind,
     changing: Changing,
 }
 
-/// What updates write.
+/// The part of a segment that updates write.
 #[repr(align(128))]
 struct Changing {
     entries: AtomicUsize,
-    /// Capacity that was made free here and is not used yet.
+    /// Capacity that was freed here and is not used yet.
     spare: AtomicI64,
     main: Hand,
     broom: Hand,
@@ -153,11 +155,12 @@ impl<K, V> Segment<K, V> {
         }
     }
 
-    /// The table. A replaced one is kept by the section.
+    /// Returns the table. The section keeps the table, also if it is replaced.
     #[inline(always)]
     pub(crate) fn table<'s>(&'s self, _section: &'s Section<'_>) -> &'s Table<K, V> {
-        // ORDER: Acquire; pairs with Release in `resize`: the table before its link.
-        // SAFETY: never null; replaced tables are retired through the section's domain.
+        // ORDER: Acquire; pairs with Release in `resize`: the table is written before its link.
+        // SAFETY: the pointer is never null, and replaced tables are retired through the section's
+        // domain.
         unsafe { &*self.table.load(Ordering::Acquire) }
     }
 
@@ -183,21 +186,22 @@ impl<K, V> Segment<K, V> {
         debug_assert!(entries <= before, "node.N1: {entries} entries leave a segment of {before}");
     }
 
-    /// Takes up to so much of the spare capacity.
+    /// Takes up to `wanted` of the spare capacity.
     pub(crate) fn take_spare(&self, wanted: i64) -> i64 {
         take(&self.changing.spare, wanted)
     }
 
     pub(crate) fn add_spare(&self, capacity: i64) {
-        debug_assert!(capacity >= 0, "segment.G1: {capacity} of capacity become spare");
+        debug_assert!(capacity >= 0, "segment.G1: a spare capacity of {capacity}");
         // ORDER: Relaxed; a count.
         self.changing.spare.fetch_add(capacity, Ordering::Relaxed);
     }
 
-    /// Unlinks the entry that is worth the least (segment.G5); the caller counts it and retires it.
-    /// `None` if nothing was found. The room is for a key of the hash `near`, if there is one.
-    /// `kept` stays: the update that makes room is about it.
-    /// `depart` says with which weight and cause. It runs user code, with no lock held, before the
+    /// Unlinks the entry that is worth the least (segment.G5). The caller counts it and retires it.
+    /// Returns `None` if no entry was found. The room is for a key of the hash `near`, if there is
+    /// one. `kept` stays, because the update that needs room is about it.
+    ///
+    /// `depart` returns the weight and the cause. It runs user code, with no lock held, before the
     /// entry is unlinked, so that nothing is lost if it panics.
     #[inline(always)]
     pub(crate) fn evict(
@@ -235,8 +239,7 @@ impl<K, V> Segment<K, V> {
         self.sweep(kept, section, &depart)
     }
 
-    /// Unlinks the entry of a bucket that was used least, unless its reference byte is above
-    /// `most`.
+    /// Unlinks the least used entry of a bucket, unless its reference byte is above `most`.
     #[inline(always)]
     fn evict_used_less(
         &self,
@@ -255,7 +258,7 @@ impl<K, V> Segment<K, V> {
         }
     }
 
-    /// Unlinks when the lock is free.
+    /// As `unlink`, but waits for the lock.
     #[cold]
     fn unlink_in_line(
         table: &Table<K, V>,
@@ -267,10 +270,11 @@ impl<K, V> Segment<K, V> {
         locked.is_some_and(|locked| unlink(table, bucket, &locked, least, most))
     }
 
-    /// Turns the hand until an entry goes: of each bucket that it passes the one that was used
-    /// least, if that has no uses left; if it has, all of the bucket cool by one, which needs no
-    /// lock (cache_table.T3). Where there is probation it moves on from the bucket even so: those
-    /// that are left there have been used since others were not.
+    /// Turns the hand until an entry goes. From each bucket that it passes, the hand takes the
+    /// least used entry, if that has no uses left. If it has, all entries of the bucket cool by
+    /// one, which needs no lock (cache_table.T3). In a table with probation, the hand moves on even
+    /// after it has taken an entry: the entries that are left in the bucket have been used since
+    /// others were not.
     #[inline(never)]
     fn sweep(
         &self,
@@ -281,10 +285,10 @@ impl<K, V> Segment<K, V> {
         let table = self.table(section);
         let buckets = table.buckets();
         let mut index = self.changing.main.bucket(buckets.len());
-        // Those on probation are the queue's.
+        // Entries on probation are left to the queue.
         let has_probation = table.probation().has_room();
-        // segment.G4: after PATIENCE buckets any entry goes, so a full turn finds one if there is
-        // one.
+        // segment.G4: after PATIENCE buckets any entry goes, so a full turn finds an entry if there
+        // is one.
         for step in 0..=PATIENCE + buckets.len() {
             let (at, bucket) = (index, &buckets[index]);
             index = if index + 1 == buckets.len() { 0 } else { index + 1 };
@@ -301,7 +305,7 @@ impl<K, V> Segment<K, V> {
                 return self.sweep(kept, section, depart);
             };
             if slot.evictable() != Some(node) {
-                continue; // it has gone by itself, or is pinned
+                continue; // it has left meanwhile, or is pinned
             }
             table.remember(bucket, slot);
             locked.clear(slot);
@@ -312,16 +316,16 @@ impl<K, V> Segment<K, V> {
         None
     }
 
-    /// Calls `look` with the bucket after the one of last time.
+    /// Returns the bucket after that of the last call.
     pub(crate) fn next_bucket(&self, buckets: usize) -> usize {
         let index = self.changing.broom.bucket(buckets);
         self.changing.broom.set(index + 1);
         index
     }
 
-    /// Replaces the table by one of as many buckets as `wanted` says of the present number, unless
-    /// another thread replaces it (cache_table.T4, segment.G2), or this one holds a lock already
-    /// (law reentrancy.U2).
+    /// Replaces the table by a table of `wanted(n)` buckets, if the present table has `n`. Does
+    /// nothing if `wanted` returns `None`, if another thread replaces the table (cache_table.T4,
+    /// segment.G2), or if this thread holds a lock already (law reentrancy.U2).
     pub(crate) fn resize(
         &self,
         wanted: impl FnOnce(usize) -> Option<usize>,
@@ -332,13 +336,14 @@ impl<K, V> Segment<K, V> {
         V: Send + Sync,
     {
         unsafe fn free<K, V>(table: NonNull<()>) {
-            // SAFETY: made by `Box::into_raw`, retired once.
+            // SAFETY: `Box::into_raw` made the table, and it is retired once.
             drop(unsafe { Box::from_raw(table.cast::<Table<K, V>>().as_ptr()) });
         }
         if reentrancy::is_under_lock() {
             return;
         }
-        // ORDER: Acquire and Release; the next one to resize sees the table of the last.
+        // ORDER: Acquire here and Release at the end: the next thread to resize sees the last
+        // table.
         if self.changing.resizing.swap(true, Ordering::Acquire) {
             return;
         }
@@ -358,14 +363,16 @@ impl<K, V> Segment<K, V> {
         self.table.store(Box::into_raw(next), Ordering::Release);
         locks.into_iter().for_each(Locked::retire);
         drop(turn); // destructors may run below
-        // Tables are large and rare, so each goes as soon as it may.
+        // Tables are large and rare, so each is freed as soon as possible.
         let bytes = Weight::exact(old.bytes()).urgent();
-        // SAFETY: unlinked just now by the only thread that may; what it leads to stays linked.
+        // SAFETY: this thread has just unlinked the table, which no other thread may do. The nodes
+        // of the table stay linked.
         unsafe { section.retire_raw(NonNull::from(old).cast(), bytes, free::<K, V>) };
     }
 }
 
-/// Unlinks this entry of a locked bucket, unless it has gone, was used, or is pinned.
+/// Unlinks this entry of a locked bucket, unless it has left, was used, or is pinned. Returns true
+/// if it was unlinked.
 #[inline(always)]
 fn unlink<'t, K, V, H>(
     table: &Table<K, V>,
@@ -383,7 +390,7 @@ fn unlink<'t, K, V, H>(
     is_least
 }
 
-/// The resize is over, also if a hash panicked.
+/// Ends the resize when it is dropped, also if a hash panicked.
 struct Resized<'a>(&'a AtomicBool);
 
 impl Drop for Resized<'_> {
@@ -393,7 +400,7 @@ impl Drop for Resized<'_> {
     }
 }
 
-/// Takes up to so much from a count that may be below zero.
+/// Takes up to `wanted` from a count that may be below zero. Returns how much it took.
 pub(crate) fn take(from: &AtomicI64, wanted: i64) -> i64 {
     // ORDER: Relaxed; counts of capacity, which order nothing.
     let mut there = from.load(Ordering::Relaxed);
@@ -413,14 +420,16 @@ pub(crate) fn take(from: &AtomicI64, wanted: i64) -> i64 {
 
 impl<K, V> Drop for Segment<K, V> {
     fn drop(&mut self) {
-        // SAFETY: made by `Box::into_raw`, and `&mut self`: no other thread has it.
+        // SAFETY: `Box::into_raw` made the table, and `&mut self` proves that no other thread has
+        // it.
         let table = unsafe { Box::from_raw(*self.table.get_mut()) };
         let mut panics = Panics::default();
         let mut linked = 0;
         for node in table.buckets().iter().flat_map(|bucket| bucket.slots()).filter_map(Slot::node)
         {
             linked += 1;
-            // SAFETY: linked, so not retired, and no other thread sees it any more.
+            // SAFETY: the node is linked, so it is not retired, and no other thread sees it any
+            // more.
             panics.catch(|| drop(unsafe { Fresh::adopt(node, self.kind) }));
         }
         debug_assert!(

@@ -1,29 +1,40 @@
-//! Single flight: the loads under way, at most one of each kind for each key.
+//! Single flight: the loads under way, at most one of each kind for each key. Requests for a key
+//! that is being loaded wait for that load.
+//!
+//! ```text
+//! request --join--> leads:  on the list -- load -- value put in, or given up -- off the list
+//!            |                                                                   |
+//!            |                                                                   | wakes
+//!            +----> waits: <-----------------------------------------------------+
+//!                   gets the error, or looks again (and may lead next)
+//! ```
 //!
 //! Laws:
 //! - single_flight.F1 A load enters the list before its leader looks into the cache a second time.
 //!   It leaves the list after the leader has put the value into the cache, or has given up: has
 //!   returned, panicked, or was dropped as a future.
-//! - single_flight.F2 A waiter is woken when the load leaves the list, and then looks again; it may
+//! - single_flight.F2 A waiter is woken when the load leaves the list. It then looks again, and may
 //!   lead next.
-//! - single_flight.F3 A thread that blocks waits for loads of blocked threads alone, never for a
-//!   future, which may be its own thread's to poll: it loads beside it. A future waits for both.
-//! - single_flight.F4 A load whose key is updated after the load's beginning is marked, under the
-//!   lock of the key's bucket, and is not put in; its leader looks at the mark under the same lock.
-//!   Updates know a load by its hash: one of equal hash is marked as well, and is only not kept.
-//! - single_flight.F5 A load's key is in its node from the beginning. Requests compare it in a
-//!   section of their own, opened before they look into the list, with no lock held. It is taken
-//!   off the list before its node is linked or retired; so no request has it after the grace
-//!   period.
+//! - single_flight.F3 A thread that blocks waits only for loads of blocking threads. It never waits
+//!   for a future, which its own thread may have to poll: it loads beside that future. A future
+//!   waits for both.
+//! - single_flight.F4 If a load's key is updated after the load began, the load is marked, under
+//!   the lock of the key's bucket, and its value is not put in. The leader looks at the mark under
+//!   the same lock. Updates know a load by its hash: a load of another key with the same hash is
+//!   marked as well, and merely not kept.
+//! - single_flight.F5 A load's key is in its node from the beginning. Requests compare the key with
+//!   no lock held, in a section of their own, which they open before they look into the list. The
+//!   key is taken off the list before its node is linked or retired. So no request has the key
+//!   after the grace period.
 //! - single_flight.F6 The error of a load reaches every request that waits for it and expects its
-//!   type. It is published once, with the load's end, and not if the load was marked
-//!   (single_flight.F4): a request that began after an update of its key never gets an error from
-//!   before. The leader looks at the mark after the load has left the list, because requests join
-//!   until then.
-//! - single_flight.F7 A load may begin while its key has an entry, to replace it ahead of its end.
-//!   There is none if another load of the key is listed, of whichever kind; its request waits for
-//!   none. As any load, it is not put in if the key was updated since (single_flight.F4), also by
-//!   another load.
+//!   type. It is published once, when the load ends, and not if the load was marked
+//!   (single_flight.F4). So a request that began after an update of its key never gets an error
+//!   from before. The leader looks at the mark after the load has left the list, because requests
+//!   join until then.
+//! - single_flight.F7 A load may begin while its key has an entry, to replace the entry ahead of
+//!   its end. It does not begin if another load of the key is listed, of whichever kind, and its
+//!   request waits for none. Like any load, it is not put in if the key was updated since
+//!   (single_flight.F4), also by another load.
 
 use crate::deadlock::{self, Edge, LoadId, Running};
 use crate::node::{Fresh, Home, Node, Seed};
@@ -40,22 +51,22 @@ use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Lists of loads under way, in a cache of many entries and in one of few.
+/// Number of lists of loads under way, in a cache of many entries and in a cache of few.
 const SHARDS: usize = if cfg!(manycore_loom) { 1 } else { 16 };
 const SHARDS_OF_FEW: usize = if cfg!(manycore_loom) { 1 } else { 4 };
 
 pub(crate) struct Flights<K, V>(Line<Shared<K, V>>);
 
 struct Shared<K, V> {
-    /// Loads under way. Updates read it, each; so it has a line of its own, but for what loads
-    /// alone look at.
+    /// Number of loads under way. Every update reads it, so it shares its line only with data that
+    /// loads alone look at.
     count: AtomicUsize,
     shards: Box<[Shard<K, V>]>,
 }
 
 type Shard<K, V> = Mutex<Vec<Listed<K, V>>>;
 
-/// A load under way, and its key's node; none once the value is there (single_flight.F5).
+/// A load under way, and the node of its key; no node once the value is there (single_flight.F5).
 struct Listed<K, V> {
     flight: Arc<Flight>,
     node: Option<NonNull<Node<K, V>>>,
@@ -67,56 +78,56 @@ impl<K, V> Clone for Listed<K, V> {
     }
 }
 
-// SAFETY: threads share the key behind the node, by reference alone; the node itself is its
-// leader's (single_flight.F5).
+// SAFETY: threads share only the key behind the node, by reference. The node itself belongs to its
+// leader (single_flight.F5).
 unsafe impl<K: Send + Sync, V: Send> Send for Listed<K, V> {}
 
-/// What waiters know of a load.
+/// The part of a load that waiters know.
 pub(crate) struct Flight {
     id: LoadId,
     hash: u64,
     is_future: bool,
-    /// Whether the key was updated since (single_flight.F4).
+    /// True if the key was updated since the load began (single_flight.F4).
     is_stale: AtomicBool,
     state: Mutex<State>,
     landed: Condvar,
 }
 
-/// The error of a load, of whichever type.
+/// The error of a load, of any type.
 pub(crate) type Failure = Arc<dyn Any + Send + Sync>;
 
 #[derive(Default)]
 struct State {
     is_over: bool,
-    /// For the waiters, once it is over (single_flight.F6).
+    /// The error for the waiters, once the load is over (single_flight.F6).
     failure: Option<Failure>,
-    /// Of each waiting future the last one.
+    /// The last waker of each waiting future.
     wakers: Vec<(u64, Waker)>,
     futures: u64,
 }
 
-/// A request for a key's load.
+/// Who requests a key's load.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asks {
     Thread,
     Future,
-    /// A thread that has an entry still, and waits for no load (single_flight.F7).
+    /// A thread that still has an entry, and waits for no load (single_flight.F7).
     Refresh,
 }
 
-/// What to do about a key that is not there, or is to be loaded anew.
+/// What a request does if the key is missing, or is to be loaded again.
 pub(crate) enum Turn<'a, K, V> {
     Lead(Lead<'a, K, V>),
-    /// The node comes back.
+    /// Waits for this load. The seed comes back.
     Wait(Arc<Flight>, Seed<K, V>),
 }
 
-/// Nothing here is left half done by a panic.
+/// Locks a mutex, poisoned or not: a panic leaves nothing half done here.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A fence behind an exchange, which is one already on x86-64.
+/// A fence after an exchange, which is a fence already on x86-64.
 #[inline(always)]
 fn fence_after_exchange() {
     if cfg!(any(not(target_arch = "x86_64"), manycore_loom)) {
@@ -129,7 +140,7 @@ fn fence_after_exchange() {
 }
 
 impl<K, V> Flights<K, V> {
-    /// No loads, of a cache of few entries or of many.
+    /// Makes empty lists of loads, for a cache of few entries or of many.
     pub(crate) fn new(is_of_few: bool) -> Self {
         let shards = if is_of_few { SHARDS_OF_FEW } else { SHARDS };
         let shards = (0..shards).map(|_| Mutex::default()).collect();
@@ -141,25 +152,26 @@ impl<K, V> Flights<K, V> {
         &shards[(hash >> 20) as usize % shards.len()]
     }
 
-    /// The entry of a key has changed, under the lock of its bucket: loads that began before are
-    /// not put in (single_flight.F4), but for the caller's own, `own` of which are counted.
+    /// Notes that the entry of a key has changed, under the lock of its bucket: loads that began
+    /// before are not put in (single_flight.F4). `own`: loads started by the caller, which are
+    /// exempt.
     #[inline(always)]
     pub(crate) fn note_change(&self, hash: KeyHash, own: usize) {
-        debug_assert!(own <= 1, "single_flight.F4: an update is of {own} loads");
-        // ORDER: SeqCst; pairs with the fence in `begin`, as in `are_any_now`: what the caller did
-        // before it took the lock is seen by each load that this misses.
-        // BUG: an update of what is there asks for loads with no fence (single_flight.F4).
+        debug_assert!(own <= 1, "single_flight.F4: an update belongs to {own} loads");
+        // ORDER: SeqCst; pairs with the fence in `begin`, as in `are_any_now`: each load that this
+        // misses sees what the caller did before it took the lock.
+        // BUG: an update of an entry looks for loads without a fence (single_flight.F4).
         if !seeded_bug!("unfenced-look") {
             fence_after_exchange();
         }
-        // ORDER: Relaxed; loads that are over have put in what they had under this lock.
+        // ORDER: Relaxed; loads that are over have put their values in under this lock.
         if self.0.0.count.load(Ordering::Relaxed) > own {
             self.mark(hash);
         }
     }
 
-    /// Whether any load is under way, for an update that has no lock. If not, the caller sees what
-    /// loads have put in that are over.
+    /// Returns true if any load is under way, for an update that has no lock. If it returns false,
+    /// the caller sees what the loads that are over have put in.
     pub(crate) fn are_any_now(&self) -> bool {
         // ORDER: SeqCst; pairs with the fence in `begin`: either this sees the load, or the load's
         // user code sees what the caller did before.
@@ -168,7 +180,7 @@ impl<K, V> Flights<K, V> {
         self.0.0.count.load(Ordering::Acquire) != 0
     }
 
-    /// Loads under way.
+    /// Returns the number of loads under way.
     pub(crate) fn under_way(&self) -> u64 {
         // ORDER: Relaxed; a count.
         self.0.0.count.load(Ordering::Relaxed) as u64
@@ -180,15 +192,15 @@ impl<K, V> Flights<K, V> {
         let hash = hash.whole();
         let shard = lock(self.shard(hash));
         let same = shard.iter().filter(|listed| listed.flight.hash == hash);
-        // ORDER: Relaxed; the bucket's lock orders.
+        // ORDER: Relaxed; the bucket's lock orders it.
         same.for_each(|listed| listed.flight.is_stale.store(true, Ordering::Relaxed));
     }
 
-    /// Marks all loads: before a walk that locks every bucket.
+    /// Marks all loads, before a walk that locks every bucket.
     pub(crate) fn mark_all(&self) {
         if self.are_any_now() {
             for shard in &self.0.0.shards {
-                // ORDER: Relaxed; the walk's locks order.
+                // ORDER: Relaxed; the walk's locks order it.
                 let mark = |listed: &Listed<K, V>| {
                     listed.flight.is_stale.store(true, Ordering::Relaxed);
                 };
@@ -197,7 +209,7 @@ impl<K, V> Flights<K, V> {
         }
     }
 
-    /// Leads the load of the seed's key, or names the load to wait for (single_flight.F3).
+    /// Leads the load of the seed's key, or returns the load to wait for (single_flight.F3).
     pub(crate) fn join<'a>(
         &'a self,
         (domain, home): (&'a Domain, &'a Home<K, V>),
@@ -252,7 +264,7 @@ impl<K, V> Flights<K, V> {
     }
 
     fn begin(&self) {
-        // ORDER: Relaxed; the fence orders, which pairs with those of `are_any_now` and
+        // ORDER: Relaxed; the fence orders it, and pairs with the fences of `are_any_now` and
         // `note_change`.
         self.0.0.count.fetch_add(1, Ordering::Relaxed);
         fence_after_exchange();
@@ -260,39 +272,40 @@ impl<K, V> Flights<K, V> {
 }
 
 impl<K: Eq, V> Listed<K, V> {
-    /// Whether a request for this key waits for the load. One that has its value tells its key no
-    /// more: other threads wait for it whatever its key, for it is about to end.
+    /// Returns true if a request for this key waits for the load. A load that has its value does
+    /// not tell its key any more. Other threads wait for it whatever its key is, because it is
+    /// about to end.
     fn is_of(&self, key: &K, _section: &Section<'_>) -> bool {
         match self.node {
-            // SAFETY: single_flight.F5 - found in the list in this section, so alive; of a node on
-            // the list nothing but the key is there, and nothing changes it.
+            // SAFETY: single_flight.F5 - the node was found in the list in this section, so it is
+            // alive. A listed node has only a key, and nothing changes it.
             Some(node) => unsafe { (*node.as_ptr()).key == *key },
             None => !deadlock::is_running(self.flight.id),
         }
     }
 }
 
-/// What is there of an entry that is being loaded.
+/// The parts of an entry that is being loaded.
 enum Load<K, V> {
     Seed(Seed<K, V>),
-    /// `None` once it is in the cache.
+    /// `None` once the entry is in the cache.
     Fresh(Option<Fresh<K, V>>),
 }
 
-/// The right to load; dropping it ends the load.
+/// The right to load a key. Dropping it ends the load.
 pub(crate) struct Lead<'a, K, V> {
     flights: &'a Flights<K, V>,
     domain: &'a Domain,
     home: &'a Home<K, V>,
     flight: Arc<Flight>,
     load: Load<K, V>,
-    /// From the load in which this one runs.
+    /// The edge from the load in which this load runs.
     edge: Edge,
     failure: Option<Failure>,
 }
 
 impl<K, V> Lead<'_, K, V> {
-    /// The load's user code runs on this thread until the result is dropped.
+    /// Marks the load's user code as running on this thread, until the result is dropped.
     ///
     /// # Panics
     /// If that closes a cycle of loads.
@@ -308,20 +321,20 @@ impl<K, V> Lead<'_, K, V> {
         }
     }
 
-    /// The load has failed: its end tells the waiters, unless the key was updated
+    /// Records the load's error. The waiters get it when the load ends, unless the key was updated
     /// (single_flight.F6).
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.failure = Some(failure);
     }
 
-    /// Takes the key off the list, and the node that is to be linked (single_flight.F5); `fill`
-    /// makes it of the seed.
+    /// Takes the key off the list, and returns the node that is to be linked (single_flight.F5).
+    /// `fill` makes the node of the seed.
     pub(crate) fn land(
         &mut self,
         fill: impl FnOnce(&mut Option<Seed<K, V>>) -> Fresh<K, V>,
     ) -> (&mut Option<Fresh<K, V>>, &Flight) {
         if let Load::Seed(seed) = std::mem::replace(&mut self.load, Load::Fresh(None)) {
-            /// Back to the load, also if `fill` panics.
+            /// Puts the seed back into the load if `fill` panics.
             struct Put<'l, K, V>(&'l mut Load<K, V>, Option<Seed<K, V>>);
             impl<K, V> Drop for Put<'_, K, V> {
                 fn drop(&mut self) {
@@ -349,7 +362,7 @@ impl<K, V> Lead<'_, K, V> {
         }
     }
 
-    /// Ends what is left of the entry; others may be comparing its key still.
+    /// Retires the rest of the entry: other threads may still be comparing its key.
     fn retire(&mut self) {
         if matches!(self.load, Load::Fresh(None)) {
             return; // the entry is in the cache
@@ -378,7 +391,8 @@ impl<K, V> Drop for Lead<'_, K, V> {
         // entry.
         let before = self.flights.0.0.count.fetch_sub(1, Ordering::Release);
         debug_assert!(before > 0, "single_flight.F1: more loads have ended than were listed");
-        // Marks are set under the list's lock: each update that a waiter may know of is seen here.
+        // Marks are set under the list's lock, so each update that a waiter may know of is seen
+        // here.
         // BUG: a load that fails looks at its mark before it leaves the list (single_flight.F6).
         let is_stale = if seeded_bug!("early-error") { early } else { flight.is_stale() };
         let failure = self.failure.take().filter(|_| !is_stale);
@@ -392,7 +406,7 @@ impl<K, V> Drop for Lead<'_, K, V> {
         // single_flight.F2: the load has left the list, so a thread or task that wakes here may
         // lead the next.
         flight.landed.notify_all();
-        // Wakers and destructors are user code: a panic of one must not keep the rest from running.
+        // Wakers and destructors are user code: if one panics, the others must still run.
         let mut panics = Panics::default();
         wakers.into_iter().for_each(|(_, waker)| panics.catch(|| waker.wake()));
         panics.catch(|| self.retire());
@@ -400,12 +414,12 @@ impl<K, V> Drop for Lead<'_, K, V> {
     }
 }
 
-/// The first of the panics of several pieces of user code that all have to run.
+/// The first panic of several pieces of user code that all have to run.
 #[derive(Default)]
 pub(crate) struct Panics(Option<Box<dyn Any + Send>>);
 
 impl Panics {
-    /// Runs one of them.
+    /// Runs one of the pieces, and keeps its panic.
     pub(crate) fn catch(&mut self, run: impl FnOnce()) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
             match self.0 {
@@ -415,7 +429,7 @@ impl Panics {
         }
     }
 
-    /// Goes on with the first panic, unless the thread unwinds already.
+    /// Resumes the first panic, unless the thread unwinds already.
     pub(crate) fn resume(self) {
         match self.0 {
             Some(payload) if std::thread::panicking() => forgo(payload),
@@ -425,7 +439,7 @@ impl Panics {
     }
 }
 
-/// Drops what a panic carried, the destructor of which may panic, too.
+/// Drops the payload of a panic; its destructor may panic, too.
 fn forgo(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);
@@ -451,17 +465,17 @@ impl Flight {
         assert!(!is_own, "manycore: the load of a cached value asks for the same key");
     }
 
-    /// Whether the key was updated since the load began. Under the lock of its bucket
-    /// (single_flight.F4), or after the load has left the list (single_flight.F6).
+    /// Returns true if the key was updated since the load began. The caller holds the lock of its
+    /// bucket (single_flight.F4), or the load has left the list (single_flight.F6).
     pub(crate) fn is_stale(&self) -> bool {
-        // ORDER: Relaxed; the bucket's lock orders, and that of the list.
+        // ORDER: Relaxed; the bucket's lock orders it, or the list's.
         self.is_stale.load(Ordering::Relaxed)
     }
 
-    /// Waits until the load is over; the error, if it failed.
+    /// Waits until the load is over. Returns the error, if the load failed.
     ///
     /// # Panics
-    /// If the load runs on this thread, or waits itself for what this thread loads.
+    /// If the load runs on this thread, or itself waits for a load of this thread.
     pub(crate) fn wait(&self) -> Option<Failure> {
         self.refuse_own();
         let mut edge = Edge::default();
@@ -474,10 +488,10 @@ impl Flight {
     }
 }
 
-/// Ready when the load is over, with its error, if it failed.
+/// A future that is ready when the load is over, with the error if the load failed.
 pub(crate) struct Landed {
     flight: Arc<Flight>,
-    /// Which of the flight's waiting futures this is.
+    /// The number of this future among the flight's waiting futures.
     number: Option<u64>,
     edge: Edge,
 }
@@ -494,7 +508,7 @@ impl Future for Landed {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Failure>> {
         let this = &mut *self;
         this.flight.refuse_own();
-        // A waker is cloned and dropped with no lock held: that is user code.
+        // A waker is cloned and dropped with no lock held, because that is user code.
         let waker = context.waker().clone();
         let mut state = lock(&this.flight.state);
         if state.is_over {

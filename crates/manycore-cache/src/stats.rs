@@ -1,4 +1,4 @@
-//! What a cache counts.
+//! The counters of a cache, and its footprint.
 
 use crate::Cache;
 use crate::huge_pages::{LINE, ZeroedLines};
@@ -23,38 +23,38 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Reads that found the key; counted only if the builder said so.
+    /// Reads that found the key. They are counted only if the builder said so.
     pub hits: u64,
-    /// Reads that did not; counted only if the builder said so.
+    /// Reads that did not find the key. They are counted only if the builder said so.
     pub misses: u64,
-    /// Entries that were put in, replacements included.
+    /// Entries that were put in, including replacements.
     pub insertions: u64,
-    /// Entries that went because room was wanted, although their time was not over.
+    /// Entries that were evicted before their time was over.
     pub evictions: u64,
-    /// Entries whose time was over when they went, by whatever call.
+    /// Entries that had expired when they left, by whatever call.
     pub expirations: u64,
-    /// Loads of [`get_or_insert_with`](crate::Cache::get_or_insert_with) and its kin that ended
-    /// with a value.
+    /// Loads of [`get_or_insert_with`](crate::Cache::get_or_insert_with) and its variants that
+    /// ended with a value.
     pub loads: u64,
-    /// Loads that ended without one: an error, `None`, a panic, or a future that was dropped. A
-    /// load counts once, however many callers waited for it.
+    /// Loads that ended without a value: with an error, with `None`, with a panic, or because a
+    /// future was dropped. A load counts once, however many callers waited for it.
     pub load_failures: u64,
-    /// How long all these loads took together, by the system's clock; of futures from the first
-    /// poll to the end.
+    /// Total time of all these loads, by the system's clock. The time of a future is that from its
+    /// first poll to its end.
     pub load_time: Duration,
-    /// Loads that are under way. One that stays for long may wait for itself: see
+    /// Loads that are under way. A load that stays for long may wait for itself: see
     /// [`get_or_insert_async`](crate::Cache::get_or_insert_async).
     pub loading: u64,
 }
 
 impl Stats {
-    /// Hits among all reads; zero if none were counted.
+    /// Returns the share of hits among all reads, or zero if no reads were counted.
     #[must_use]
     pub fn hit_ratio(&self) -> f64 {
         self.hits as f64 / (self.hits + self.misses).max(1) as f64
     }
 
-    /// How long a load took, on average; zero if there were none.
+    /// Returns the average time of a load, or zero if there were no loads.
     #[must_use]
     pub fn mean_load_time(&self) -> Duration {
         let count = (self.loads + self.load_failures).max(1);
@@ -62,27 +62,28 @@ impl Stats {
     }
 }
 
-/// The bytes of a cache, by part: see [`Cache::footprint`]. What keys and values own elsewhere is
-/// not in it.
+/// The bytes of a cache, by part: see [`Cache::footprint`]. Memory that keys and values own
+/// elsewhere is not included.
 ///
 /// See [`Cache::footprint`] for an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Footprint {
-    /// Keys and values, and what is kept of each entry; of those, too, that have left the cache and
-    /// are not freed yet. (Not those in a cache that was built for at most 1,024 entries and does
-    /// not weigh: the memory of its entries is shared with other such caches.)
+    /// Keys and values, and the metadata of each entry. This includes entries that have left the
+    /// cache and are not freed yet. (It does not in a cache that was built for at most 1,024
+    /// entries and does not weigh, because it shares the memory of its entries with other such
+    /// caches.)
     pub entries: u64,
-    /// Room for entries that there is memory for; much of it may never have been touched.
+    /// Memory for further entries. Much of it may never have been touched.
     pub free: u64,
-    /// Tables: links to entries, notes of keys that were evicted, entries on probation.
+    /// Tables: links to entries, ghosts of evicted keys, and records of entries on probation.
     pub tables: u64,
-    /// Buckets that were added where a table's had no room.
+    /// Buckets that were added where a bucket of the table had no room.
     pub chains: u64,
 }
 
 impl Footprint {
-    /// All that is in use: everything but [`free`](Self::free).
+    /// Returns the bytes in use: everything but [`free`](Self::free).
     #[must_use]
     pub fn in_use(&self) -> u64 {
         self.entries + self.tables + self.chains
@@ -90,9 +91,9 @@ impl Footprint {
 }
 
 impl<K, V, S> Cache<K, V, S> {
-    /// Where the cache's memory is.
+    /// Returns the cache's memory, by part.
     ///
-    /// Consistency: not a snapshot. Cost: a line for each segment, and for each thread.
+    /// Consistency: not a snapshot. Cost: a cache line for each segment, and for each thread.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(10_000);
@@ -125,7 +126,7 @@ impl<K, V, S> Cache<K, V, S> {
     }
 }
 
-/// What loads count. One line for all threads: a load costs far more than to write it.
+/// Counts of loads, in one line for all threads: a load costs far more than to write it.
 #[derive(Default)]
 pub(crate) struct Loads {
     successes: AtomicU64,
@@ -134,13 +135,13 @@ pub(crate) struct Loads {
 }
 
 impl Loads {
-    /// A load begins; when this is dropped it has failed.
+    /// Begins to time a load. Dropping the result counts a failure, unless the load succeeded.
     pub(crate) fn begin(&self) -> LoadMeter<'_> {
         LoadMeter { loads: self, begun: Instant::now(), is_value: false }
     }
 }
 
-/// Counts a load at its end, and how long it took.
+/// Counts a load and its time when the load ends.
 pub(crate) struct LoadMeter<'a> {
     loads: &'a Loads,
     begun: Instant,
@@ -148,7 +149,7 @@ pub(crate) struct LoadMeter<'a> {
 }
 
 impl LoadMeter<'_> {
-    /// The load has ended with this value.
+    /// Records that the load has ended with this value.
     pub(crate) fn succeed<V>(mut self, value: V) -> V {
         self.is_value = true;
         value
@@ -165,27 +166,27 @@ impl Drop for LoadMeter<'_> {
     }
 }
 
-/// What is counted of each operation, by a place among the counts.
+/// The events that are counted, by their place among the counts.
 #[derive(Clone, Copy)]
 pub(crate) enum Event {
     Hit,
     Miss,
     Insertion,
     Eviction,
-    /// An insertion and an eviction at once: an entry that came in the place of another key's, in a
-    /// full cache.
+    /// An insertion and an eviction at once: in a full cache, a new entry took the place of another
+    /// key's entry.
     InsertionInPlace,
     Expiration,
 }
 
-/// So many there are.
+/// The number of events.
 const EVENTS: usize = Event::Expiration as usize + 1;
 
-/// Counts whose updates write a line of the thread's own.
+/// Counts that each thread writes in a line of its own.
 pub(crate) struct Counts {
     events: SectionCounts<EVENTS>,
     has_reads: bool,
-    /// Of a budgeted cache, whose reads are counted.
+    /// The budget, if the cache has one: it hears of hits.
     budget: Option<Reclaimer>,
     pub(crate) loads: Box<Loads>,
 }
@@ -211,7 +212,7 @@ impl Counts {
         }
     }
 
-    /// Hits are uses of the budget's memory from here on, if reads are counted.
+    /// Reports hits as uses of the budget's memory from here on, if reads are counted.
     pub(crate) fn note_hits_to(&mut self, budget: Reclaimer) {
         self.budget = Some(budget);
     }

@@ -1,5 +1,5 @@
-//! What locks and flights are made of: the standard library's, or loom's (`--cfg manycore_loom`),
-//! which then runs the code that users run.
+//! The primitives of locks and flights: the standard library's, or loom's (`--cfg manycore_loom`),
+//! which then checks the code that users run.
 
 #[cfg(manycore_loom)]
 pub(crate) use loom::{
@@ -20,7 +20,7 @@ pub(crate) use std::{
     thread,
 };
 
-/// Sleeps; loom only switches threads.
+/// Sleeps. Under loom it only switches threads.
 pub(crate) fn sleep(time: std::time::Duration) {
     #[cfg(not(manycore_loom))]
     thread::sleep(time);
@@ -31,7 +31,7 @@ pub(crate) fn sleep(time: std::time::Duration) {
     }
 }
 
-/// Whether the bug with this name is planted, as in the library's `sync::bugs`.
+/// Returns true if the bug with this name is planted, as in the library's `sync::bugs`.
 macro_rules! seeded_bug {
     ($name:literal) => {
         $crate::sync::is_planted($name)

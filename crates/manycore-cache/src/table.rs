@@ -1,20 +1,29 @@
-//! Buckets of one line (`bucket`), their chains under a lock, and tables of them.
+//! Tables of buckets: the index from hashes to nodes. A bucket (module `bucket`) is a cache line,
+//! and each chain of buckets has a lock.
+//!
+//! ```text
+//! bucket:  | link 0 | link 1 | ... | link 6 | 7 reference bytes | lock |      64 bytes
+//!                                     |
+//!                                     +--> a node, or the next bucket of the chain
+//!
+//! link:    | tag: 14 bits | 0 | pinned: 1 bit | address: 48 bits |
+//! ```
 //!
 //! Laws:
 //! - cache_table.T1 A bucket is a line: seven links, a reference byte (the access *frequency*) for
-//!   each, a lock. A link is the node's address below a bit that says whether it is pinned, a zero,
-//!   and 14 bits of its key's hash. A link of tag 0 that is not null, in the last place, leads to
-//!   another bucket of the chain. Chains only grow, with their table, and their buckets are the
-//!   table's spare lines while it has any.
+//!   each, and a lock. A link holds the address of a node. Above the address are a bit that says
+//!   whether the entry is pinned, a zero, and the tag: 14 bits of the key's hash. If the last link
+//!   has tag 0 and is not null, it leads to the next bucket of the chain. Chains only grow, and
+//!   live as long as their table. Their buckets are the table's spare lines while it has any.
 //! - cache_table.T2 Links change only under the lock of the chain's first bucket, by one store
-//!   each: that store is the moment of the update. Readers take no lock: a key is linked in one
-//!   place, and moves to another only behind a link that leads there before the old place is
-//!   overwritten.
-//! - cache_table.T3 The frequency is a hint: readers and evictors write it without order, and may
-//!   lose each other's.
+//!   each: that store is the moment of the update. Readers take no lock. A key is linked in one
+//!   place. It moves only into a new bucket of the chain, and the store that overwrites its old
+//!   place is the link to that bucket.
+//! - cache_table.T3 The frequency is a hint: readers and evictors write it without ordering, and
+//!   may overwrite each other's writes.
 //! - cache_table.T4 A table is replaced with all its locks held, and its locks are never free
-//!   again. So what a reader finds in it later is what held when it was replaced, which is after
-//!   the reader began.
+//!   again. So a reader that still uses it finds what held when it was replaced, which is after the
+//!   reader began.
 
 mod bucket;
 
@@ -36,19 +45,19 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// One in so many of the new keys has proved itself as it comes (segment.G6). After a change of the
-/// working set, keys that come in turns hit again within some tens of turns; half as many would
+/// One of this number of new keys has proved itself at once (segment.G6). After a change of the
+/// working set, keys that come in turns hit again within some tens of turns. Half this number would
 /// halve that, and a scan would then leave half as much.
 const ONE_PROVED_OF: u32 = 128;
 
-/// Which of so many buckets the upper half of a hash chooses.
+/// Returns the number of the bucket that the upper half of a hash chooses.
 #[inline(always)]
 fn bucket_of(upper: u32, buckets: usize) -> usize {
     debug_assert!(buckets > 0, "cache_table.T1: a table without buckets");
     ((u64::from(upper) * buckets as u64) >> 32) as usize
 }
 
-/// A chain's lock is held; dropping this releases it.
+/// A chain with its lock held. Dropping this releases the lock.
 pub(crate) struct Locked<'t, K, V, H = BucketGuard<'t>> {
     first: &'t Bucket<K, V>,
     hold: H,
@@ -79,19 +88,21 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
         self.first.slots()
     }
 
-    /// Where this node is linked.
+    /// Returns the place in which this node is linked.
     pub(crate) fn slot_of(&self, node: NonNull<Node<K, V>>) -> Option<Slot<'t, K, V>> {
         self.slots().find(|slot| slot.node() == Some(node))
     }
 
-    /// Whether there may be an entry of this key beside those it was compared with. No user code.
+    /// Returns true if there may be an entry of this key beside the entries that it was compared
+    /// with. Runs no user code.
     pub(crate) fn has_more(&self, hash: KeyHash, compared: &Compared) -> bool {
         compared.rewind();
         self.first.find(hash, |own| !compared.has(own)).is_some()
     }
 
-    /// Puts a node in the place of `old`, of the same key, if that is linked there still; whether
-    /// `old` was pinned, which the new one is not. The place is one of this chain's.
+    /// Replaces `old` by a node of the same key, if `old` is still linked in this place of the
+    /// chain. Returns whether `old` was pinned, or `None` if it is not linked there. The new entry
+    /// is not pinned.
     #[inline(always)]
     pub(crate) fn replace(
         &self,
@@ -115,20 +126,20 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
         self.set(slot, slot.bucket.link(slot.at).map_addr(set));
     }
 
-    /// Unlinks.
+    /// Unlinks the entry of this place.
     pub(crate) fn clear(&self, slot: Slot<'t, K, V>) {
         debug_assert!(slot.node().is_some(), "node.N1: an entry is unlinked twice");
         self.set(slot, ptr::null_mut());
         slot.set_frequency(0);
     }
 
-    /// Links the node of a key that is not there.
+    /// Links the node of a missing key.
     pub(crate) fn add_absent(&self, table: &Table<K, V>, hash: KeyHash, node: NonNull<Node<K, V>>) {
         self.add(table, hash, node, table.first_frequency(self.first, hash));
     }
 
-    /// Links a node in a free place, and makes one if there is none.
-    /// The bucket is one of this table's.
+    /// Links a node in a free place of the chain, and adds a bucket to the chain if there is no
+    /// free place. The chain belongs to `table`.
     #[inline(never)]
     pub(crate) fn add(
         &self,
@@ -162,9 +173,9 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
             last.at == SLOTS - 1 && more.addr().get() % LINE == 0,
             "cache_table.T1: a chain grows before its end, or by a bucket that is no line"
         );
-        // SAFETY: fresh, zeroed, ours until linked.
+        // SAFETY: the bucket is fresh and zeroed, and this thread's alone until it is linked.
         let fresh = unsafe { more.as_ref() };
-        // ORDER: Relaxed; published by the link to the bucket.
+        // ORDER: Relaxed; the link to the bucket publishes it.
         fresh.links[0].store(last.bucket.link(last.at), Ordering::Relaxed);
         fresh.frequency[0].store(last.frequency_now(), Ordering::Relaxed);
         fresh.links[1].store(link, Ordering::Relaxed);
@@ -172,7 +183,7 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
         self.set(last, more.as_ptr().cast());
     }
 
-    /// Links the node of a new key, unless there is an entry of its tag; then false.
+    /// Links the node of a new key. Returns false if there is an entry with its tag.
     #[inline(always)]
     pub(crate) fn add_new(
         &self,
@@ -197,32 +208,32 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
 }
 
 impl<K, V> Locked<'_, K, V> {
-    /// Gives the lock up for ever: the table has been replaced (cache_table.T4).
+    /// Gives the lock up for ever, because the table has been replaced (cache_table.T4).
     pub(crate) fn retire(self) {
         self.hold.retire();
     }
 }
 
-/// The buckets of one segment, and what was evicted from them.
+/// The buckets of one segment, and the ghosts of entries that were evicted from them.
 pub(crate) struct Table<K, V> {
     buckets: NonNull<Bucket<K, V>>,
     len: usize,
-    /// Where the buckets are.
+    /// The memory of the buckets.
     lines: Arc<ZeroedLines>,
     ghosts: Ghosts,
-    /// Of the queue of probation: without room where there is no probation.
+    /// The ring of the probation queue; empty if there is no probation.
     records: Box<[AtomicU32]>,
     changing: Line<Changing>,
 }
 
-/// What updates write. Beside it, readers look for buckets.
+/// The part of a table that updates write. It lies apart from the fields that readers need.
 struct Changing {
     ends: Ends,
     /// The waiters for the chains' locks.
     queue: Queue,
 }
 
-// SAFETY: what a table leads to is shared by all threads under cache_table.T2; nodes pass from one
+// SAFETY: threads share the nodes of a table under cache_table.T2, and nodes pass from one thread
 // to another.
 unsafe impl<K: Send + Sync, V: Send + Sync> Send for Table<K, V> {}
 // SAFETY: a shared table gives out `&K` and `&V` (`Sync`); links change by one atomic store each,
@@ -230,18 +241,18 @@ unsafe impl<K: Send + Sync, V: Send + Sync> Send for Table<K, V> {}
 unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Table<K, V> {}
 
 impl<K, V> Table<K, V> {
-    /// An end of a chain.
+    /// Allocates a bucket for the end of a chain.
     fn new_bucket(&self) -> NonNull<Bucket<K, V>> {
         if let Some(line) = self.lines.spare() {
             return line.cast();
         }
         let layout = Layout::new::<Bucket<K, V>>();
-        // SAFETY: a bucket has a size.
+        // SAFETY: the size of a bucket is not zero.
         let memory = unsafe { alloc::alloc_zeroed(layout) };
         NonNull::new(memory.cast()).unwrap_or_else(|| alloc::handle_alloc_error(layout))
     }
 
-    /// So many tables of so many empty buckets each, which share their memory.
+    /// Makes `tables` tables of `buckets` empty buckets each, which share their memory.
     pub(crate) fn some(
         tables: usize,
         buckets: usize,
@@ -265,29 +276,29 @@ impl<K, V> Table<K, V> {
         })
     }
 
-    /// A table of so many empty buckets.
+    /// Makes a table of `buckets` empty buckets.
     pub(crate) fn new(buckets: usize, has_probation: bool) -> Self {
         Self::some(1, buckets, has_probation).next().expect("one was asked for")
     }
 
     #[inline(always)]
     pub(crate) fn buckets(&self) -> &[Bucket<K, V>] {
-        // SAFETY: lines of ours, zeroed, which is what an empty bucket is.
+        // SAFETY: the lines are ours and zeroed, and an empty bucket is all zero.
         unsafe { std::slice::from_raw_parts(self.buckets.as_ptr(), self.len) }
     }
 
-    /// The queue of entries on probation, which has no room where there is no probation.
+    /// Returns the queue of entries on probation. It has no room if there is no probation.
     #[inline(always)]
     pub(crate) fn probation(&self) -> ProbationQueue<'_> {
         ProbationQueue::of(&self.records, &self.changing.0.ends, self.len)
     }
 
-    /// The memory of this table, and of others that were made with it.
+    /// Returns the memory of this table, and of the tables that were made with it.
     pub(crate) fn lines(&self) -> &Arc<ZeroedLines> {
         &self.lines
     }
 
-    /// What the table takes, without the ends of chains.
+    /// Returns the size of the table in bytes, without the buckets that were added to chains.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(self.buckets()) + self.ghosts.bytes() + self.probation().bytes()
     }
@@ -297,14 +308,14 @@ impl<K, V> Table<K, V> {
         self.bucket_of(hash.upper())
     }
 
-    /// The bucket that the upper half of a hash chooses.
+    /// Returns the bucket that the upper half of a hash chooses.
     #[inline(always)]
     pub(crate) fn bucket_of(&self, upper: u32) -> &Bucket<K, V> {
-        // SAFETY: `bucket_of` is below the length.
+        // SAFETY: the function `bucket_of` returns a number below the length.
         unsafe { &*self.buckets.as_ptr().add(bucket_of(upper, self.len)) }
     }
 
-    /// The number of a chain's first bucket.
+    /// Returns the number of a chain's first bucket.
     #[inline(always)]
     fn index(&self, bucket: &Bucket<K, V>) -> usize {
         let at = ptr::from_ref(bucket).addr() - self.buckets.addr().get();
@@ -313,32 +324,32 @@ impl<K, V> Table<K, V> {
         at
     }
 
-    /// Takes the lock of a chain of this table; `None` if the table has been replaced
-    /// (cache_table.T4).
+    /// Locks a chain of this table. Returns `None` if the table has been replaced (cache_table.T4).
     #[inline]
     pub(crate) fn lock<'t>(&'t self, first: &'t Bucket<K, V>) -> Option<Locked<'t, K, V>> {
         Some(Locked { first, hold: first.lock.lock(&self.changing.0.queue)? })
     }
 
-    /// Takes the lock if it is free now; `None` also if the table has been replaced.
+    /// Locks a chain if its lock is free now. Returns `None` also if the table has been replaced.
     #[inline(always)]
     pub(crate) fn try_lock<'t>(first: &'t Bucket<K, V>) -> Option<Locked<'t, K, V, Hold<'t>>> {
         Some(Locked { first, hold: first.lock.try_lock()? })
     }
 
-    /// Makes all threads that would wait for a lock wait, except the caller.
+    /// Acquires the turn: all other threads that would wait for a lock wait until it is released.
     pub(crate) fn turn(&self) -> Turn<'_> {
         self.changing.0.queue.turn()
     }
 
-    /// The locks of all chains, if the table has not been replaced.
+    /// Locks all chains. Returns `None` if the table has been replaced.
     pub(crate) fn lock_all<'t>(&'t self, turn: &Turn<'_>) -> Option<Vec<Locked<'t, K, V>>> {
         let lock =
             |first: &'t Bucket<K, V>| Some(Locked { first, hold: first.lock.lock_in_turn(turn)? });
         self.buckets().iter().map(lock).collect()
     }
 
-    /// Remembers an entry that is about to be evicted from the bucket. Under the bucket's lock.
+    /// Remembers an entry that is about to be evicted from the bucket. The caller holds the
+    /// bucket's lock.
     #[inline(always)]
     pub(crate) fn remember(&self, bucket: &Bucket<K, V>, slot: Slot<'_, K, V>) {
         if !self.ghosts.is_empty() {
@@ -349,7 +360,7 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// The reference byte of an entry that comes (segment.G5). Under the bucket's lock.
+    /// Returns the reference byte of a new entry (segment.G5). The caller holds the bucket's lock.
     #[inline(always)]
     pub(crate) fn first_frequency(&self, bucket: &Bucket<K, V>, hash: KeyHash) -> u8 {
         let queue = self.probation();
@@ -366,7 +377,7 @@ impl<K, V> Table<K, V> {
         if is_protected { PROTECTED } else { ON_PROBATION }
     }
 
-    /// Copies all links of a table whose locks are held.
+    /// Copies all links of a table, with the locks of that table held.
     pub(crate) fn take_over(
         &self,
         old: &[Locked<'_, K, V>],
@@ -374,7 +385,7 @@ impl<K, V> Table<K, V> {
     ) {
         for slot in old.iter().flat_map(Locked::slots) {
             let Some(node) = slot.node() else { continue };
-            // SAFETY: linked, and its bucket is locked.
+            // SAFETY: the node is linked, and its bucket is locked.
             let hash = hash_of(unsafe { node.as_ref() });
             let target = self.lock(self.bucket(hash)).expect("no other thread has this table");
             target.add(self, hash, node, slot.frequency_now());
@@ -385,7 +396,7 @@ impl<K, V> Table<K, V> {
         debug_assert_eq!(
             self.buckets().iter().flat_map(Bucket::slots).filter_map(Slot::node).count(),
             old.iter().flat_map(Locked::slots).filter_map(Slot::node).count(),
-            "cache_table.T4: the new table has not the links of the old one"
+            "cache_table.T4: the new table lacks links of the old one"
         );
     }
 }
@@ -395,11 +406,12 @@ impl<K, V> Drop for Table<K, V> {
         for bucket in self.buckets() {
             let mut more = Bucket::more(bucket.link(SLOTS - 1));
             while let Some(next) = more {
-                // SAFETY: made by `new_bucket`, owned by this chain alone.
+                // SAFETY: `new_bucket` made the bucket, and this chain alone owns it.
                 more = Bucket::more(unsafe { next.as_ref() }.link(SLOTS - 1));
                 if !self.lines.has(next.cast()) {
-                    // SAFETY: cache_table.T1 - no line of the table's, so `new_bucket` took it from
-                    // the allocator with this layout; this chain alone led to it.
+                    // SAFETY: cache_table.T1 - the bucket is not a line of the table's, so
+                    // `new_bucket` took it from the allocator with this layout. This chain alone
+                    // led to it.
                     unsafe { alloc::dealloc(next.as_ptr().cast(), Layout::new::<Bucket<K, V>>()) };
                 }
             }

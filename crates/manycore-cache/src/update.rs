@@ -1,4 +1,5 @@
-//! Updates: make room, then one bucket's lock, then listeners and reclamation.
+//! Updates: make room, then change one bucket's chain under its lock, then call listeners and
+//! reclaim.
 
 use crate::cause::{Cause, Departed};
 use crate::compared::Compared;
@@ -33,9 +34,9 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CasError<V> {
-    /// The key is not there. Here is the value back.
+    /// The key is not there. Contains the value that was to be stored.
     Missing(V),
-    /// The entry has another version (the second). Here is the value back.
+    /// The entry has another version, the second field. Contains the value that was to be stored.
     Changed(V, u64),
 }
 
@@ -50,10 +51,12 @@ impl<V> fmt::Display for CasError<V> {
 
 impl<V: fmt::Debug> std::error::Error for CasError<V> {}
 
-/// How many times what is wanted a segment takes from the pool ahead, at most.
+/// Upper bound on the capacity that a segment takes from the pool ahead, as a multiple of the
+/// request.
 const AHEAD: i64 = 32;
-/// And at most its part of the pool divided by so much. So it will want, on average, so many times
-/// what it has ahead before the pool is dry: then, all but certainly, nothing is left idle.
+/// Another upper bound on it: the segment's part of the pool, divided by this number. So on average
+/// a segment uses up its advance this many times before the pool is empty. Then, almost certainly,
+/// nothing is left idle.
 const POOL_SHARE: i64 = 32;
 
 /// When `put` asks whether the node may be put in.
@@ -69,13 +72,14 @@ pub(crate) enum Asked {
 
 /// Where a node is to be linked.
 enum Target<'t, K, V> {
-    /// In the place of this one, of the same key.
+    /// In this place, which has this node of the same key.
     Over(Slot<'t, K, V>, Found<K, V>),
     New,
 }
 
-/// Where a key's node is to be linked if its chain is still as it was seen: with `seen` there, or
-/// with no more entries of the key's tag than were compared. Runs no user code.
+/// Returns where a key's node is to be linked, or `None` if the chain is not as it was seen. `seen`
+/// must still be there, or the chain must have no further entries of the key's tag than were
+/// compared. Runs no user code.
 #[inline(always)]
 fn target<'t, K, V>(
     locked: &Locked<'t, K, V>,
@@ -99,14 +103,14 @@ where
     pub(crate) fn weight_of(&self, node: Found<K, V>) -> i64 {
         let Some(weigh) = &self.weigher else { return 1 };
         if self.ends.is_some() {
-            // SAFETY: node.N1 - callers pass a node that their section keeps, or one that is not
+            // SAFETY: node.N1 - callers pass a node that their section keeps, or a node that is not
             // linked yet and theirs alone.
             let node = unsafe { node.as_ref() };
             return i64::from(weigh(&node.key, &node.value).max(1));
         }
-        // SAFETY: node.N2 - a cache with a weigher is full, unless it has no metadata; callers
-        // pass a node that their section keeps, or one that is not linked yet and theirs alone
-        // (node.N1).
+        // SAFETY: node.N2 - a cache with a weigher has full nodes, unless it has no metadata.
+        // Callers pass a node that their section keeps, or a node that is not linked yet and theirs
+        // alone (node.N1).
         i64::from(unsafe { Node::extra(node).as_ref() }.weight)
     }
 
@@ -125,7 +129,7 @@ where
         self.home.make(self.kind_of::<STRAIGHT>(), key, value, section, extra)
     }
 
-    /// As `make`, of a key that has a node already. Gives it back if user code panics.
+    /// As `make`, for a key that has a node already. Leaves the seed in place if user code panics.
     pub(crate) fn complete(&self, seed: &mut Option<Seed<K, V>>, value: V) -> Fresh<K, V> {
         if let Some(seed) = seed {
             self.note_own_end(seed.key(), &value);
@@ -157,10 +161,10 @@ where
         }
     }
 
-    /// Makes so much capacity the caller's (segment.G1): from the pool, and then at the cost of
-    /// others' entries, but for `kept`; `near` is as for `evict`. If there is neither, because
-    /// everything is reserved by threads that are about to link, the pool goes below zero, and
-    /// later updates pay it back.
+    /// Reserves capacity for the caller (segment.G1): from the pool, and then by evicting entries
+    /// other than `kept`. `near` is as for `evict`. If that finds too little, because threads that
+    /// are about to link have reserved everything, the pool goes below zero, and later updates pay
+    /// it back.
     #[inline]
     pub(crate) fn reserve(
         &self,
@@ -195,7 +199,7 @@ where
         let surplus = held.capacity - wanted;
         std::mem::forget(held);
         if surplus > wanted {
-            // More than the segment may have use for, while others evict.
+            // The segment may not need that much, while others evict.
             self.give_back(surplus);
         } else if surplus > 0 {
             segment.add_spare(surplus);
@@ -205,8 +209,8 @@ where
         }
     }
 
-    /// Takes up to so much from the pool. As long as there is much, the segment gets more than is
-    /// wanted, to spare, for all segments write the pool's line.
+    /// Takes up to `wanted` from the pool for the caller. While the pool has much, the segment also
+    /// gets spare capacity, because all segments write the pool's line.
     fn draw(&self, segment: &Segment<K, V>, wanted: i64) -> i64 {
         // ORDER: Relaxed; counts of capacity order nothing.
         let there = self.pool.0.load(Ordering::Relaxed);
@@ -223,7 +227,7 @@ where
         taken.min(wanted)
     }
 
-    /// The segment has nothing more to give.
+    /// Reserves capacity from all segments, after the caller's segment had too little.
     #[cold]
     fn reserve_elsewhere(
         &self,
@@ -243,7 +247,7 @@ where
         }
     }
 
-    /// Pays back what a thread took beyond the capacity.
+    /// Pays back the capacity that threads took beyond the limit.
     #[cold]
     pub(crate) fn settle(&self, segment: &Segment<K, V>, section: &Section<'_>) {
         // ORDER: Relaxed; counts of capacity order nothing.
@@ -255,7 +259,7 @@ where
         }
     }
 
-    /// The key's chain, locked, in the present table.
+    /// Locks the key's chain in the present table.
     pub(crate) fn lock<'s>(&'s self, hash: KeyHash, section: &'s Section<'_>) -> Locked<'s, K, V> {
         loop {
             let table = self.segment(hash).table(section);
@@ -265,8 +269,8 @@ where
         }
     }
 
-    /// Puts the node in if `accept` says so of what is there; leaves it to the caller if not.
-    /// Returns the node, which the section keeps.
+    /// Puts the node in if `accept` returns true for the key's entry. Returns the node, which the
+    /// section keeps. If `accept` returns false, leaves the node to the caller and returns `None`.
     pub(crate) fn put(
         &self,
         hash: KeyHash,
@@ -308,7 +312,7 @@ where
             }
             debug_assert!(
                 held.capacity >= weight - old_weight,
-                "segment.G1: a weight of {weight} for {old_weight} is linked, {} reserved",
+                "segment.G1: a weight of {weight} replaces {old_weight}, {} is reserved",
                 held.capacity
             );
             let was_pinned = self.link(&locked, hash, fresh, target, section);
@@ -325,7 +329,8 @@ where
         }
     }
 
-    /// The key's node, or the addresses of the keys that have its tag and are not equal to it.
+    /// Returns the key's node. Collects in `compared` the keys that have its tag and are not equal
+    /// to it.
     fn find_comparing(
         &self,
         hash: KeyHash,
@@ -346,8 +351,8 @@ where
         table.bucket(hash).find(hash, is_key).map(|hit| hit.node)
     }
 
-    /// Links the node where `target` found room for it; the caller notes the change. Whether it
-    /// is in the place of a pinned one.
+    /// Links the node at `target`; the caller notes the change. Returns true if it replaced a
+    /// pinned entry.
     #[inline(always)]
     fn link(
         &self,
@@ -360,7 +365,7 @@ where
         match target {
             Target::Over(slot, seen) => {
                 let was_pinned = locked.replace(slot, seen, fresh.address());
-                debug_assert!(was_pinned.is_some(), "the lock is held");
+                debug_assert!(was_pinned.is_some(), "cache_table.T2: a locked link changed");
                 let frequency = slot.frequency_now();
                 if frequency < self.frequency_max {
                     slot.set_frequency(frequency + 1);
@@ -374,7 +379,7 @@ where
         }
     }
 
-    /// Links the node of a key that is not there; the caller notes the change.
+    /// Links the node of a missing key; the caller notes the change.
     #[inline(always)]
     pub(crate) fn link_new(
         &self,
@@ -387,8 +392,8 @@ where
         self.segment(hash).count_more();
     }
 
-    /// A key was to be removed and is not there, or is over. Loads of it that began before are not
-    /// put in; true if one of them has been by now.
+    /// Notes that a key that was to be removed is missing, or has expired: loads of it that began
+    /// before are not put in. Returns true if such a load has been put in meanwhile.
     pub(crate) fn note_absence<Q>(&self, hash: KeyHash, key: &Q, section: &Section<'_>) -> bool
     where
         K: Borrow<Q>,
@@ -398,11 +403,11 @@ where
             let _locked = self.lock(hash, section);
             self.flights.mark(hash);
         }
-        // Also if there are none: the last may have ended since the caller looked.
+        // Also if there are no loads: the last load may have ended since the caller looked.
         self.find(hash, key, section).is_some_and(|node| !self.is_expired(node))
     }
 
-    /// What follows an entry's being linked, with no lock held.
+    /// Finishes an update whose entry is linked, with no lock held.
     pub(crate) fn after_put(
         &self,
         hash: KeyHash,
@@ -418,8 +423,8 @@ where
         self.end_put::<false>(hash, section);
     }
 
-    /// What an update does at its end for others: it pays back capacity, and drops what has
-    /// expired.
+    /// Does what an update does for others at its end: pays back capacity, and drops expired
+    /// entries.
     #[inline(always)]
     pub(crate) fn end_put<const STRAIGHT: bool>(&self, hash: KeyHash, section: &Section<'_>) {
         // ORDER: Relaxed; counts of capacity order nothing.
@@ -432,13 +437,13 @@ where
         }
     }
 
-    /// Drops what has expired in the next bucket of a segment.
+    /// Drops the expired entries of a segment's next bucket.
     #[inline(never)]
     fn sweep_next(&self, segment: &Segment<K, V>, section: &Section<'_>) {
         let buckets = segment.table(section).buckets();
         let index = segment.next_bucket(buckets.len());
         self.sweep(segment, index, section);
-        // What the next update will look at.
+        // Fetches what the next update will look at.
         if let Some(next) = buckets.get(index + 1) {
             next.slots().filter_map(Slot::node).for_each(|node| prefetch(node.as_ptr()));
         }
@@ -447,7 +452,7 @@ where
         }
     }
 
-    /// The hash of a linked node, for another table.
+    /// Returns the hash of a linked node, for another table.
     pub(crate) fn hash_under_lock(&self, node: &Node<K, V>) -> KeyHash {
         self.under_lock(|| self.hash(&node.key))
     }
@@ -460,7 +465,7 @@ where
         }
     }
 
-    /// Removes the key. Returns its entry.
+    /// Removes the key, and returns its entry.
     #[doc(alias = "delete")]
     #[doc(alias = "invalidate")]
     pub fn remove<Q>(&self, key: &Q) -> Option<Guard<'_, K, V>>
@@ -471,7 +476,7 @@ where
         self.remove_if(key, |_| true)
     }
 
-    /// Removes the key if `accept` says so of its entry, which is returned then.
+    /// Removes the key if `accept` returns true for its entry, which is then returned.
     ///
     /// `accept` runs without a lock, and again if the entry was replaced in between.
     pub fn remove_if<Q>(
@@ -486,14 +491,14 @@ where
         self.take_if(key, false, accept)
     }
 
-    /// Puts the value in if `accept` says so of the key's entry, or of its not being there; returns
-    /// the version.
+    /// Inserts the value if `accept` returns true for the key's entry, or for `None` if the key is
+    /// missing. Returns the version of the new entry.
     ///
     /// `accept` runs without a lock, and again if the key's entry was replaced in between.
     /// Interior mutability of an entry needs [`insert_locked_if`](Self::insert_locked_if).
     ///
     /// # Errors
-    /// Key and value, if they were not accepted.
+    /// Returns the key and the value if they were not accepted.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(10);
@@ -510,14 +515,15 @@ where
         self.put_if(key, value, false, accept)
     }
 
-    /// Replaces the key's value if its entry has this version still. Returns the new version.
+    /// Replaces the key's value if its entry still has this version. Returns the new version.
     ///
     /// # Errors
     /// If the key is not there, or its entry has another version.
     ///
     /// # Panics
     /// If the cache is without metadata
-    /// ([`Builder::without_metadata`](crate::Builder::without_metadata)): it has no versions.
+    /// ([`Builder::without_metadata`](crate::Builder::without_metadata)), because it has no
+    /// versions.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(10);

@@ -1,5 +1,5 @@
-//! Memory of a cache whose capacity is in bytes, as the system has it. Alone in its process: it
-//! looks at all that is resident.
+//! Resident memory of a cache whose capacity is in bytes. This test has a process of its own,
+//! because it looks at all resident memory.
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
@@ -7,19 +7,20 @@ use manycore_cache::{Builder, Cache};
 
 const MIB: u64 = 1 << 20;
 const CAPACITY: u64 = 8 * MIB;
-/// Batches of garbage of one thread, and chunks of memory that are not full.
+/// Room for one thread's batches of garbage, and for chunks of memory that are not full.
 const BESIDE: u64 = 2 * MIB;
 
-/// Resident memory of this process, in bytes, but for pages of files.
+/// Returns the resident memory of this process in bytes, without pages of files.
 fn resident() -> u64 {
-    // SAFETY: libc's; it gives free memory back to the system, and touches nothing else.
+    // SAFETY: a function of libc that gives free memory back to the system, and touches nothing
+    // else.
     unsafe { libc::malloc_trim(0) };
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// What a cache of `CAPACITY` has resident beyond the start after `count` insertions.
+/// Returns the memory that a cache of `CAPACITY` has made resident after `count` insertions.
 fn grown(
     what: &str,
     set: impl FnOnce(Builder<u64, Vec<u8>>) -> Builder<u64, Vec<u8>>,
@@ -42,7 +43,7 @@ fn grown(
     grown
 }
 
-/// A block of glibc's allocator for so many bytes.
+/// Returns the size of glibc's block for this number of bytes.
 fn block(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { (bytes + 8).next_multiple_of(16).max(32) }
 }
@@ -63,12 +64,12 @@ fn a_capacity_in_bytes_is_what_the_process_grows_by() {
         (CAPACITY, grown("one byte in 4000", owned, 20_000, roomy)),
         (CAPACITY, grown("empty values", owned, 200_000, |_| Vec::new())),
         (CAPACITY, grown("one byte, as a block", blocks, 200_000, |_| vec![1])),
-        // What the allocator adds to a byte is not counted.
+        // The allocator's overhead for a block of one byte is not counted.
         (CAPACITY * 4 / 3, grown("one byte", owned, 200_000, |_| vec![1])),
     ] {
         assert!(grown <= most + BESIDE, "{grown} bytes, at most {most} and {BESIDE}");
     }
-    // The test sees it if a bound does not hold: a weigher of lengths.
+    // The test notices a bound that does not hold: here the weigher counts lengths.
     let lengths = |builder: Builder<u64, Vec<u8>>| builder.weigher(|_, v| v.len() as u32);
     let grown = grown("values of 4 bytes, by length", lengths, 600_000, |_| vec![1; 4]);
     assert!(grown > 6 * CAPACITY, "{grown}");

@@ -1,5 +1,5 @@
-//! Bytes of memory for each entry, computed and measured. Alone in its process: it looks at all
-//! that is resident.
+//! Bytes of memory for each entry, computed and measured. This test has a process of its own,
+//! because it looks at all resident memory.
 
 #![cfg(target_os = "linux")]
 
@@ -7,14 +7,15 @@ use manycore_cache::Cache;
 
 const ENTRIES: usize = 100_000;
 
-/// Resident memory of this process, in bytes, but for pages of files.
+/// Returns the resident memory of this process in bytes, without pages of files.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Bytes of each entry by part, and as measured, of a cache with room for so many from the start.
+/// Checks the bytes of each entry, by part and as measured, of a cache with room for `room` entries
+/// from the start.
 #[track_caller]
 fn check(what: &str, room: usize, node: f64, most: f64) {
     let before = resident();
@@ -33,8 +34,9 @@ fn check(what: &str, room: usize, node: f64, most: f64) {
     // In debug builds a chunk of 64 KiB has a kilobyte more of its own.
     assert!((node..node * 1.03).contains(&entries), "{what}: {entries} bytes of entries");
     assert!(sum <= most, "{what}: {sum} bytes of an entry");
-    // Of tables, pages that were not touched; and besides what is at hand, and what was replaced,
-    // and a huge page where the system gives them to all processes.
+    // Fewer bytes are resident if pages of tables were not touched. More are resident for memory
+    // that is kept for reuse, for replaced tables, and for a huge page where the system gives huge
+    // pages to all processes.
     assert!((sum * 0.95..sum + 30.0).contains(&measured), "{what}: {measured} bytes resident");
 }
 
@@ -45,7 +47,7 @@ fn an_entry_takes_what_the_documentation_says() {
     check_less();
 }
 
-/// The tables that less capacity has no use for go back to the system.
+/// Tables that a lower capacity does not need go back to the system.
 fn check_less() {
     let cache: Cache<u64, u64> =
         Cache::builder(10 * ENTRIES as u64).initial_entries(10 * ENTRIES).build().unwrap();
@@ -55,7 +57,7 @@ fn check_less() {
     let (after, left) = (resident(), cache.footprint().tables);
     println!("less capacity: {tables} bytes of tables, then {left}; {before} resident, {after}");
     assert!(tables > 8 << 20 && left < 64 << 10, "{left} bytes of tables, {tables} before");
-    // Of the ghosts, most pages were never touched.
+    // Most pages of the ghosts were never touched.
     let given_back = before.saturating_sub(after);
     assert!(given_back > tables / 4 * 3, "{given_back} bytes of {tables} went back");
 }

@@ -1,5 +1,5 @@
-//! What has left a cache and is not freed yet, in bytes: bounded as the crate's page says. The
-//! values count their own bytes; the nodes are counted by the footprint.
+//! Garbage of a cache, in bytes, is bounded as the crate's page says. The values count their own
+//! bytes; the footprint counts the nodes.
 
 use manycore_cache::Cache;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -7,7 +7,7 @@ use std::thread;
 
 const MIB: usize = 1 << 20;
 
-/// Bytes of one test's values, and the most that there were.
+/// The bytes of one test's values that are alive, and their maximum.
 #[derive(Default)]
 struct Bytes {
     now: AtomicUsize,
@@ -30,7 +30,7 @@ impl Drop for Value<'_> {
     }
 }
 
-/// The most bytes of values beside the capacity, of so many insertions of this length.
+/// Returns the most bytes of values beyond the capacity, while values of this length are inserted.
 fn beside(capacity: usize, len: usize, threads: u32, in_bytes: Option<bool>) -> usize {
     let bytes = Bytes::default();
     let builder =
@@ -44,7 +44,7 @@ fn beside(capacity: usize, len: usize, threads: u32, in_bytes: Option<bool>) -> 
     bytes.most.into_inner().saturating_sub(capacity)
 }
 
-/// So many insertions of new keys by so many threads together.
+/// Inserts this number of new keys, from this number of threads together.
 fn insert_from<'a>(
     cache: &Cache<u32, Value<'a>>,
     insertions: u32,
@@ -62,13 +62,13 @@ fn insert_from<'a>(
     });
 }
 
-/// The most garbage in a domain by its formula, of so many threads and nodes that count as so much.
+/// Returns the most garbage in a domain by its formula, for nodes that count as `node` bytes.
 fn garbage(budget: usize, threads: u32, node: usize) -> usize {
     let threads = threads as usize;
     2 * budget.max(6 * threads * 4096) + 6 * threads * (node + 24)
 }
 
-/// Measures until the bound is kept, ten times at most: a thread that loses its core within a call
+/// Measures until the bound is kept, at most ten times. A thread that is preempted within a call
 /// holds everything back for as long as the machine takes.
 #[track_caller]
 fn assert_within(bound: usize, what: &str, measure: impl Fn() -> usize) {
@@ -83,7 +83,8 @@ fn assert_within(bound: usize, what: &str, measure: impl Fn() -> usize) {
     panic!("{what}: {least} bytes beside the capacity, {bound} allowed");
 }
 
-/// An eighth of the capacity, whatever the number of threads: in bytes if the weigher counts them.
+/// Garbage is an eighth of the capacity, whatever the number of threads: in bytes, if the weigher
+/// counts bytes.
 #[test]
 fn all_writers_together_keep_to_a_part_of_the_bytes() {
     const LEN: usize = 1 << 10;
@@ -95,13 +96,13 @@ fn all_writers_together_keep_to_a_part_of_the_bytes() {
     }
 }
 
-/// And in entries if there is no weigher. Nothing is known of what they own; so they count as
-/// alike in the capacity and as garbage, which is half a megabyte at least.
+/// Without a weigher, garbage is an eighth of the entries. Nothing is known of what entries own, so
+/// they count alike in the capacity and as garbage, and the budget is at least half a megabyte.
 #[test]
 fn all_writers_together_keep_to_a_part_of_the_entries() {
     const LEN: usize = 1 << 10;
     const ENTRIES: usize = 8 << 10;
-    // Key, value, version, and what is assumed of the heap.
+    // The key, the value, the version, and the assumed heap.
     let node = 8 + size_of::<Value<'_>>() + 8 + 256;
     for threads in [1, 2, 8, 64] {
         let entries = garbage((ENTRIES * node / 8).max(MIB / 2), threads, node) / node;
@@ -116,7 +117,7 @@ fn all_writers_together_keep_to_a_part_of_the_entries() {
     }
 }
 
-/// One thread: a batch of a quarter of a megabyte is filled, one waits, and one is freed.
+/// With one thread, a batch of a quarter of a megabyte is filled, one waits, and one is freed.
 #[test]
 fn a_weigher_that_counts_bytes_bounds_what_waits_to_be_freed() {
     for len in [1 << 10, 16 << 10, 256 << 10, MIB] {
@@ -128,8 +129,9 @@ fn a_weigher_that_counts_bytes_bounds_what_waits_to_be_freed() {
     }
 }
 
-/// A thread that loses its core in a section holds back what the others retire in that time: they
-/// give way at the budget, 4 MiB here. The bound is loose because that time is the machine's.
+/// A thread that is preempted in a section holds back what the others retire meanwhile. They wait
+/// once they reach the budget, which is 4 MiB here. The bound is loose because the machine decides
+/// how long that takes.
 #[test]
 fn threads_without_a_core_of_their_own_do_not_pile_garbage_up() {
     let beside = beside(8 * MIB, 64 << 10, 8, None);
@@ -137,8 +139,8 @@ fn threads_without_a_core_of_their_own_do_not_pile_garbage_up() {
     assert!(beside <= 64 * MIB, "{beside}");
 }
 
-/// Entries of a known size, without a weigher: the nodes are what there is, and little
-/// waits beside them.
+/// Entries have a known size, and there is no weigher: the nodes are all the memory, and little
+/// garbage waits beside them.
 #[test]
 fn a_small_cache_takes_what_its_entries_need_and_little_more() {
     let cache: Cache<u64, [u64; 16]> = Cache::new(10_000);

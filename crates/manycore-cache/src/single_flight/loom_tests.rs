@@ -1,7 +1,7 @@
 //! Models of loads beside updates of their key (single_flight.F4), with a bucket of one entry.
 //!
-//! The flights, the bucket's lock, and the key's memory are the real ones; the steps around them
-//! are those of `load`, `insert` and `adjust`.
+//! The flights, the bucket's lock, and the key's memory are the real ones. The steps around them
+//! are those of `load`, `update` and `locked`.
 
 use super::*;
 use crate::bucket_lock::{BucketGuard, BucketLock, Queue};
@@ -9,7 +9,7 @@ use crate::node::{InBytes, Kind};
 use crate::sync::{self, thread};
 use std::process::Command;
 
-/// What the source said before its change, and says after it. No entry is zero.
+/// The value of the source before its change, and after it. No entry is zero.
 const OLD: usize = 1;
 const NEW: usize = 2;
 
@@ -17,7 +17,7 @@ struct Shared {
     lock: BucketLock,
     queue: Queue,
     entry: AtomicUsize,
-    /// What is cached; it orders nothing.
+    /// The source of the cached value; it orders nothing.
     source: AtomicUsize,
     flights: Flights<usize, usize>,
     domain: Domain,
@@ -81,8 +81,9 @@ impl Shared {
         drop(hold);
     }
 
-    /// A request whose load fails with what the source says; the error that it gets, its own or
-    /// that of the load it waits for. None if it is to look again.
+    /// Requests a load that fails with the source's value as its error. Returns the error that the
+    /// request gets: its own, or that of the load it waits for. `None` means that it shall look
+    /// again.
     fn fail(&self) -> Option<usize> {
         let seed = self.home.begin(7);
         match self.flights.join((&self.domain, &self.home), Self::hash(), seed, Asks::Thread) {
@@ -102,7 +103,8 @@ impl Shared {
                     let _hold = self.lock();
                     self.flights.mark(Self::hash());
                 }
-                // BUG: a removal in vain does not look again when it has asked for loads.
+                // BUG: a removal that finds nothing does not look again after it has looked for
+                // loads.
                 let is_looking = !sync::seeded_bug!("one-look");
                 if is_looking && self.find().is_some() {
                     continue;
@@ -128,26 +130,28 @@ impl Shared {
     }
 }
 
-/// Checks every interleaving of a scenario, up to so many preemptions.
+/// Checks every interleaving of a scenario, up to this number of preemptions.
 fn checked(preemptions: usize, scenario: fn(&Arc<Shared>)) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = model.preemption_bound.max(Some(preemptions));
     model.max_branches = 5_000;
     model.check(move || {
-        // Not the first thread: loom takes globals away before its locals.
+        // Not on the first thread: loom drops its globals before the locals of that thread.
         let body = move || {
             let shared = Arc::new(Shared::new());
             scenario(&shared);
             assert_eq!(shared.flights.0.0.count.load(Ordering::Relaxed), 0);
         };
         thread::spawn(body).join().unwrap();
-        // The threads' locals use globals of the library, which must not go before them.
+        // The locals of the threads use globals of the library, which must not be dropped before
+        // them.
         loom::stop_exploring();
         (0..100).for_each(|_| thread::yield_now());
     });
 }
 
-/// One thread loads, one changes the source and then does this. The older value must not stay.
+/// One thread loads, while another changes the source and then runs `update`. The older value must
+/// not stay.
 fn beside_a_load(shared: &Arc<Shared>, update: fn(&Shared)) {
     let other = Arc::clone(shared);
     let loader = thread::spawn(move || other.load());
@@ -177,7 +181,7 @@ fn loom_load_beside_an_insertion_and_its_eviction() {
     });
 }
 
-/// An entry is refreshed while it is removed, or replaced by a newer one.
+/// An entry is refreshed while it is removed, or replaced by a newer entry.
 fn beside_a_refresh(shared: &Arc<Shared>, update: fn(&Shared)) {
     shared.insert(OLD);
     let other = Arc::clone(shared);
@@ -198,7 +202,7 @@ fn loom_refresh_beside_an_insertion_of_its_key() {
     checked(2, |shared| beside_a_refresh(shared, |shared| shared.insert(NEW)));
 }
 
-/// Two requests, of which one begins after a removal: it does not get an error from before.
+/// One of two requests begins after a removal: it gets no error from before the removal.
 #[test]
 fn loom_failing_load_beside_a_removal_of_its_key() {
     checked(2, |shared| {
@@ -211,7 +215,7 @@ fn loom_failing_load_beside_a_removal_of_its_key() {
     });
 }
 
-/// Two requests of a load that fails, and no update: each ends with the error.
+/// Two requests of a load that fails, and no update: both end with the error.
 #[test]
 fn loom_failing_load_reaches_a_request_that_waits() {
     checked(2, |shared| {
@@ -222,10 +226,10 @@ fn loom_failing_load_reaches_a_request_that_waits() {
     });
 }
 
-/// What a model says of a load that has put in an older value.
+/// The message of a model in which a load has put in an older value.
 const OLDER: &str = "an older load is in the cache";
 
-/// Runs a model again with a bug planted, and demands that it fails as it should.
+/// Runs a model again with a planted bug, and checks that it fails for this reason.
 fn must_catch(bug: &str, model: &str, reason: &str) {
     let run = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &format!("single_flight::loom_tests::{model}"), "--nocapture"])

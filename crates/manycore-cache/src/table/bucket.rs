@@ -1,5 +1,5 @@
-//! Buckets of one line, and what readers and evictors do with them. Laws cache_table.T1 to
-//! cache_table.T3 of the parent module.
+//! Buckets of one cache line, and what readers and evictors do with them. The parent module has the
+//! laws, cache_table.T1 to cache_table.T3.
 
 use self::snapshot::Snapshot;
 use crate::bucket_lock::BucketLock;
@@ -14,18 +14,18 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 /// Links in a bucket.
 pub(crate) const SLOTS: usize = 7;
-/// Lines of a node that are fetched before it is looked at, about.
+/// Approximate number of lines of a node that are fetched before the node is read.
 const NODE_LINES: usize = 3;
 pub(super) const TAG_SHIFT: u32 = 50;
 
 /// A bit of a link: its entry is pinned (cache_pinned.P1).
 pub(super) const PINNED: usize = 1 << 48;
 
-/// The reference byte of an entry on probation: it was not used since it came.
+/// The reference byte of an entry on probation, which was not used since it came.
 pub(crate) const ON_PROBATION: u8 = 0;
-/// The lowest one of an entry that was used since it came.
+/// The lowest reference byte of an entry that has proved itself.
 pub(crate) const PROTECTED: u8 = 1;
-/// The highest one: the hand skips such an entry as often as it is above the lowest.
+/// The highest reference byte. The hand skips an entry once for each use above `PROTECTED`.
 pub(crate) const FREQUENCY_MAX: u8 = 3;
 
 pub(super) type Link<K, V> = *mut Node<K, V>;
@@ -47,18 +47,18 @@ pub(crate) struct Bucket<K, V> {
     pub(super) lock: BucketLock,
 }
 
-#[cfg(not(manycore_loom))] // whose atomics are larger
+#[cfg(not(manycore_loom))] // loom's atomics are larger
 const _: () = assert!(size_of::<Bucket<u8, u8>>() == LINE);
 
-/// Where a reader found a node.
+/// A node that a reader found, and its place.
 pub(crate) struct Hit<'t, K, V> {
     pub(crate) node: NonNull<Node<K, V>>,
     pub(crate) slot: Slot<'t, K, V>,
-    /// The frequency, read with the link: later, an update may have taken the line.
+    /// The frequency. It is read with the link, because an update may take the line later.
     pub(crate) frequency: u8,
 }
 
-/// A link under its bucket's lock.
+/// A place of a bucket: its link and its frequency.
 pub(crate) struct Slot<'t, K, V> {
     pub(super) bucket: &'t Bucket<K, V>,
     pub(super) at: usize,
@@ -74,18 +74,18 @@ impl<K, V> Copy for Slot<'_, K, V> {}
 impl<K, V> Bucket<K, V> {
     #[inline(always)]
     pub(super) fn link(&self, at: usize) -> Link<K, V> {
-        // ORDER: Acquire; pairs with Release in `Slot::set`: the node, or the bucket, before its
-        // link.
+        // ORDER: Acquire; pairs with Release in `Locked::set`: the node, or the bucket, is written
+        // before its link.
         self.links[at].load(Ordering::Acquire)
     }
 
-    /// The next bucket of the chain, if this is what the last link leads to (cache_table.T1).
+    /// Returns the next bucket of the chain, if the last link leads to one (cache_table.T1).
     #[inline(always)]
     pub(super) fn more(last: Link<K, V>) -> Option<NonNull<Self>> {
         if tag_in(last) != 0 { None } else { NonNull::new(last.cast()) }
     }
 
-    /// Looks for a key without a lock (cache_table.T2). The caller has a section open.
+    /// Finds a key without a lock (cache_table.T2). The caller has a section open.
     #[inline(always)]
     pub(crate) fn find(&self, hash: KeyHash, is_key: impl Fn(&K) -> bool) -> Option<Hit<'_, K, V>> {
         let tag = hash.tag();
@@ -97,7 +97,8 @@ impl<K, V> Bucket<K, V> {
                 hits &= hits - 1;
                 let link = bucket.link(at);
                 if tag_in(link) != tag {
-                    // Changed since: perhaps the key has moved on (cache_table.T2).
+                    // The link has changed meanwhile: perhaps the key has moved on
+                    // (cache_table.T2).
                     continue 'bucket;
                 }
                 let slot = Slot { bucket, at };
@@ -111,7 +112,8 @@ impl<K, V> Bucket<K, V> {
                     return Some(Hit { node, slot, frequency });
                 }
             }
-            // Read after the others: a key that moved on from here is found there (cache_table.T2).
+            // Read after the other links: a key that moved on from here is found there
+            // (cache_table.T2).
             match Self::more(bucket.link(SLOTS - 1)) {
                 // SAFETY: chains live as long as their table, which the section keeps.
                 Some(more) => bucket = unsafe { more.as_ref() },
@@ -120,29 +122,30 @@ impl<K, V> Bucket<K, V> {
         }
     }
 
-    /// Whether there is an entry of this tag in the chain.
+    /// Returns true if the chain has an entry with this tag.
     #[inline(always)]
     pub(crate) fn has_tag(&self, hash: KeyHash) -> bool {
         self.find(hash, |_| true).is_some()
     }
 
-    /// Which links have the tag: bit `n` for link `n`. A hint: a thread that follows a link
-    /// reads it again, with order.
+    /// Returns which links have the tag: bit `n` for link `n`. A hint: a thread that follows a link
+    /// reads it again, with ordering.
     #[inline(always)]
     pub(super) fn hits(&self, tag: usize) -> u32 {
         Snapshot::of(self).hits(tag)
     }
 
-    /// A free place of this bucket, for the holder of its chain's lock.
+    /// Returns a free place of this bucket. The caller holds the lock of the chain.
     #[inline(always)]
     pub(super) fn free(&self) -> Option<Slot<'_, K, V>> {
-        // What has no tag is free, or the last and leads to the next bucket (cache_table.T1).
+        // A link without a tag is free, or is the last one and leads to the next bucket
+        // (cache_table.T1).
         let at = self.hits(0).trailing_zeros() as usize;
         (at < SLOTS && self.link(at).is_null()).then_some(Slot { bucket: self, at })
     }
 
-    /// A free place of this bucket, if it is all of its chain and has no entry of this tag; for the
-    /// holder of its lock. (One look for both.)
+    /// Returns a free place of this bucket, if the chain has no other bucket and no entry with this
+    /// tag. The caller holds the lock. (One look answers all of it.)
     #[inline(always)]
     pub(super) fn free_without(&self, hash: KeyHash) -> Option<Slot<'_, K, V>> {
         let seen = Snapshot::of(self);
@@ -152,7 +155,7 @@ impl<K, V> Bucket<K, V> {
         (same == 0 && is_alone && at < SLOTS).then_some(Slot { bucket: self, at })
     }
 
-    /// Whether the chain has a free place. A hint without its lock.
+    /// Returns true if the chain has a free place. Without the lock, this is a hint.
     #[inline(always)]
     pub(crate) fn has_free(&self) -> bool {
         // The last place is filled last.
@@ -172,8 +175,9 @@ impl<K, V> Bucket<K, V> {
         }
     }
 
-    /// The entry of the chain that was used least, of those with these frequencies, but for
-    /// `kept` and pinned ones; a random one of several in a bucket (segment.G6). Without the lock.
+    /// Returns the least used entry of the chain, among those with a frequency in `of`, without
+    /// `kept` and pinned entries. Of several such entries of a bucket, returns a random one
+    /// (segment.G6). Takes no lock.
     #[inline(always)]
     pub(crate) fn least_used(
         &self,
@@ -204,7 +208,7 @@ impl<K, V> Bucket<K, V> {
         }
     }
 
-    /// Takes a use from each entry of the chain that has more than those that proved it.
+    /// Takes a use from each entry of the chain that has uses left.
     pub(crate) fn cool(&self) {
         for slot in self.slots() {
             let frequency = slot.frequency_now();
@@ -214,8 +218,8 @@ impl<K, V> Bucket<K, V> {
         }
     }
 
-    /// Fetches the nodes that are likely meant, and says which is the first: it is of the first
-    /// bucket of the chain, and its key may be another. The caller has a section open.
+    /// Fetches the nodes of the chain's first bucket that have the key's tag, and returns the first
+    /// of them. Its key may still be another. The caller has a section open.
     #[inline(always)]
     pub(crate) fn probe(&self, hash: KeyHash) -> Option<Hit<'_, K, V>> {
         let mut hits = self.hits(hash.tag());
@@ -225,7 +229,7 @@ impl<K, V> Bucket<K, V> {
             hits &= hits - 1;
             let link = self.link(at);
             let node = address_in(link);
-            // Key and value are looked at next; of large ones the beginning.
+            // Key and value are read next; of a large node only the beginning is fetched.
             let last = size_of::<Node<K, V>>().saturating_sub(1);
             for from in (0..last).step_by(LINE).take(NODE_LINES) {
                 prefetch(node.cast::<u8>().wrapping_add(from));
@@ -240,7 +244,8 @@ impl<K, V> Bucket<K, V> {
         first
     }
 
-    /// Every link of the chain to a node; without the lock, each is seen as it is at some moment.
+    /// Returns the places of the chain. Without the lock, each place is seen as it is at some
+    /// moment.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot<'_, K, V>> {
         let mut bucket = Some(self);
         let mut at = 0;
@@ -259,14 +264,14 @@ impl<K, V> Bucket<K, V> {
 }
 
 impl<K, V> Slot<'_, K, V> {
-    /// The node, if the link leads to one.
+    /// Returns the node, if the link leads to one.
     #[inline(always)]
     pub(crate) fn node(self) -> Option<NonNull<Node<K, V>>> {
         let link = self.bucket.link(self.at);
         if tag_in(link) == 0 { None } else { NonNull::new(address_in(link)) }
     }
 
-    /// The same, if it is not pinned.
+    /// Returns the node, if the link leads to one and the entry is not pinned.
     #[inline(always)]
     pub(crate) fn evictable(self) -> Option<NonNull<Node<K, V>>> {
         let link = self.bucket.link(self.at);
@@ -297,42 +302,42 @@ impl<K, V> Slot<'_, K, V> {
     }
 }
 
-/// The entry of a chain that was used least.
+/// The least used entry of a chain.
 pub(crate) struct LeastUsed<'t, K, V> {
     pub(crate) slot: Slot<'t, K, V>,
     pub(crate) node: NonNull<Node<K, V>>,
     pub(crate) frequency: u8,
 }
 
-/// A byte for each place of a bucket, and one more: the frequency, or `0xff` where there is no
-/// entry. So all are looked at together, without a branch that can't be predicted.
+/// The frequencies of a bucket: a byte for each place and one more byte, `0xff` where there is no
+/// entry. So all places are compared together, without a branch that cannot be predicted.
 struct Frequencies(u64);
 
 /// One in each byte.
 const EACH: u64 = 0x0101_0101_0101_0101;
 
 impl Frequencies {
-    /// The first place from this one on, in a circle, with the lowest of these frequencies, and
-    /// which that is.
+    /// Returns the place with the lowest of these frequencies, and that frequency. Of several such
+    /// places, returns the first one from `from` on, in a circle.
     #[inline(always)]
     fn least(&self, mut of: RangeInclusive<u8>, from: u32) -> Option<(usize, u8)> {
         let turned = self.0.rotate_right(8 * from);
         of.find_map(|frequency| {
             let other = turned ^ (u64::from(frequency) * EACH);
-            // The lowest zero byte has the lowest of these bits.
+            // The lowest of these bits is in the lowest zero byte of `other`.
             let zeros = other.wrapping_sub(EACH) & !other & (0x80 * EACH);
             let at = || (zeros.trailing_zeros() / 8 + from) % 8;
             (zeros != 0).then(|| (at() as usize, frequency))
         })
     }
 
-    /// Takes a place for free.
+    /// Treats a place as free.
     fn forget(&mut self, at: usize) {
         self.0 |= 0xff << (8 * at);
     }
 }
 
-/// A bucket as it was when it was looked at, in two registers.
+/// A bucket as it was when it was read.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod snapshot {
     use super::{Bucket, Frequencies, SLOTS, TAG_SHIFT};
@@ -344,7 +349,7 @@ mod snapshot {
     /// A bit for each link.
     const LINKS: u32 = (1 << SLOTS) - 1;
 
-    /// The tags, a word each; and the last one is none.
+    /// The tags, a 16-bit word for each link. The eighth word belongs to no link.
     pub(super) struct Snapshot<'b, K, V>(__m128i, &'b Bucket<K, V>);
 
     impl<'b, K, V> Snapshot<'b, K, V> {
@@ -352,9 +357,9 @@ mod snapshot {
         pub(super) fn of(bucket: &'b Bucket<K, V>) -> Self {
             const SHIFT: i32 = TAG_SHIFT as i32 - 32;
             let (low, high): (__m128i, __m128i);
-            // SAFETY: the four quarters of a bucket, which is a line and aligned to one. Other
-            // threads may write concurrently, so this is left to the hardware, which reads each
-            // word whole. Of each link the upper half is kept.
+            // SAFETY: these are the four quarters of a bucket, which is a line and aligned to one.
+            // Other threads may write concurrently, so the hardware does the read, and reads each
+            // word whole. The upper half of each link is kept.
             unsafe {
                 std::arch::asm!(
                     "movaps {low}, [{bucket}]",
@@ -367,14 +372,15 @@ mod snapshot {
                     options(nostack, preserves_flags, readonly),
                 );
             }
-            // SAFETY: x86-64 has SSE2. (A tag is below the words' sign.)
+            // SAFETY: x86-64 has SSE2. (A tag does not reach the sign bit of its word.)
             let tags = unsafe {
                 _mm_packs_epi32(_mm_srli_epi32::<SHIFT>(low), _mm_srli_epi32::<SHIFT>(high))
             };
             Self(tags, bucket)
         }
 
-        /// Of each link a byte: whether it has the tag; in the lower half, and again in the upper.
+        /// Returns a byte for each link that says whether the link has the tag. The upper half of
+        /// the result repeats the lower half.
         #[inline(always)]
         fn equal(&self, tag: usize) -> __m128i {
             // SAFETY: x86-64 has SSE2.
@@ -391,11 +397,11 @@ mod snapshot {
             unsafe { _mm_movemask_epi8(self.equal(tag)) as u32 & LINKS }
         }
 
-        /// The frequencies of this bucket's entries. A hint (cache_table.T3).
+        /// Returns the frequencies of this bucket's entries. A hint (cache_table.T3).
         #[inline(always)]
         pub(super) fn frequencies(&self) -> Frequencies {
             let bytes: u64;
-            // SAFETY: the end of the line, as above.
+            // SAFETY: this is the end of the bucket's line, which the hardware reads, as in `of`.
             unsafe {
                 std::arch::asm!(
                     "mov {bytes}, [{bucket} + 56]",
@@ -411,7 +417,7 @@ mod snapshot {
     }
 }
 
-/// A bucket, at which each method looks anew.
+/// A bucket, which each method reads again.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 mod snapshot {
     use super::{Bucket, Frequencies, SLOTS, Slot, tag_in};
@@ -431,7 +437,7 @@ mod snapshot {
             (0..SLOTS).fold(0, |hits, at| hits | bit(at))
         }
 
-        /// The frequencies of this bucket's entries. A hint (cache_table.T3).
+        /// Returns the frequencies of this bucket's entries. A hint (cache_table.T3).
         #[inline(always)]
         pub(super) fn frequencies(&self) -> Frequencies {
             let byte = |at: usize| match tag_in(self.0.link(at)) {

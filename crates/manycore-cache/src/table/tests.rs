@@ -1,8 +1,8 @@
-//! Hits among the links of a bucket, by their tags, and its least used entry.
+//! The links of a bucket that have a tag, and the least used entry of a bucket.
 
 use super::*;
 
-/// Nodes are only pointed to here.
+/// Makes a link that is only compared, and never followed.
 fn link(tag: usize, rest: usize) -> Link<u8, u8> {
     ptr::without_provenance_mut(tag << TAG_SHIFT | rest << 48 | 0x1234_5678_9ab0)
 }
@@ -12,7 +12,7 @@ fn every_link_with_the_tag_is_a_hit_and_nothing_else() {
     let table = Table::<u8, u8>::new(1, false);
     let bucket = &table.buckets()[0];
     for tag in [1, 2, 0x155, 0x2000, 0x3fff] {
-        // What is behind the links must not look like one.
+        // The bytes behind the links must not look like a link.
         bucket.lock.disguise((tag >> 6) as u8);
         bucket.frequency[SLOTS - 1].store((tag << 2) as u8, Ordering::Relaxed);
         for chosen in 0..1_u32 << SLOTS {
@@ -30,7 +30,7 @@ fn every_link_with_the_tag_is_a_hit_and_nothing_else() {
     bucket.links[SLOTS - 1].store(ptr::null_mut(), Ordering::Relaxed);
 }
 
-/// A node that is only pointed to.
+/// Makes the address of a node that is never accessed.
 fn node(number: usize) -> NonNull<Node<u8, u8>> {
     NonNull::new(ptr::without_provenance_mut(number * 64)).expect("not null")
 }
@@ -52,7 +52,7 @@ fn keys_are_on_probation_once_one_was_evicted_and_prove_themselves_by_coming_bac
         locked.clear(slot(n));
     };
     evict(1);
-    // Not the key that had proved itself.
+    // The ghost of key 1 has proved itself, so key 1 is treated as any new key.
     let all = (0..64).map(|_| first(1)).filter(|byte| *byte == ON_PROBATION).count();
     assert!((1..=64).contains(&all), "{all} of 64 on probation");
     while table.probation().pop().is_some() {}
@@ -61,7 +61,7 @@ fn keys_are_on_probation_once_one_was_evicted_and_prove_themselves_by_coming_bac
     assert!((0..8).all(|_| first(2) == PROTECTED), "it was on probation when it went");
     assert_eq!(table.probation().len(), 0);
     evict(3);
-    // The queue has room for one record: a key that finds none is not on probation.
+    // The queue has room for one record: a key that finds no room is not on probation.
     while first(9) == PROTECTED {}
     assert!((0..8).all(|_| first(9) == PROTECTED));
 }
@@ -94,7 +94,7 @@ fn least_used_is_what_a_look_at_each_place_finds() {
         (state >> 33) % below
     };
     for _ in 0..if cfg!(miri) { 100 } else { 20_000 } {
-        // What the lock's byte holds must not look like a place.
+        // The byte of the lock must not look like a place.
         bucket.lock.disguise(random(5) as u8);
         for at in 0..SLOTS {
             let tag = if random(3) == 0 { 0 } else { 1 + random(0x3fff) as usize };
@@ -126,7 +126,7 @@ fn hand_finds_the_least_used_and_cools_what_proved_itself() {
     let table = Table::<u8, u8>::new(1, true);
     let bucket = &table.buckets()[0];
     let locked = table.lock(bucket).expect("the table is there");
-    // More than a bucket holds: the chain has two.
+    // There are more entries than a bucket holds, so the chain has two buckets.
     let frequencies = [3, 3, 2, 3, 0, 3, 3, 2, 1];
     for (n, frequency) in frequencies.into_iter().enumerate() {
         locked.add(&table, KeyHash::of(n as u64), node(n + 1), frequency);

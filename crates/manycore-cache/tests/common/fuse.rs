@@ -12,27 +12,27 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 thread_local! {
-    /// Calls of user code until one panics; `i64::MAX` if none does.
+    /// Calls of user code until one of them panics; `i64::MAX` if none does.
     static FUSE: Cell<i64> = const { Cell::new(i64::MAX) };
     static PLANTED: Cell<&'static str> = const { Cell::new("nothing") };
 }
 
-/// The call of this number, from zero on, panics; the ones after it do not.
+/// Plants a panic in the call with this number, counted from zero. Later calls do not panic.
 pub fn arm(calls: i64) {
     FUSE.set(calls);
 }
 
-/// Ends it; true if a call has panicked since it was armed.
+/// Removes the planted panic. Returns true if a call has panicked since it was planted.
 pub fn disarm() -> bool {
     FUSE.replace(i64::MAX) < 0
 }
 
-/// Where the last panic was.
+/// Returns where the last panic was.
 pub fn planted() -> &'static str {
     PLANTED.get()
 }
 
-/// User code is called.
+/// Counts a call of user code, and panics if it is the chosen one.
 fn tick(what: &'static str) {
     let Ok(left) = FUSE.try_with(Cell::get) else { return };
     if left == i64::MAX || left < 0 {
@@ -45,7 +45,7 @@ fn tick(what: &'static str) {
     }
 }
 
-/// What became of all that was made.
+/// Counts of all keys, values and entries that were made, and of what became of them.
 #[derive(Default)]
 pub struct Accounts {
     keys: AtomicI64,
@@ -56,7 +56,7 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Keys and values that are not dropped.
+    /// Returns the numbers of keys and of values that are not dropped.
     pub fn living(&self) -> (i64, i64) {
         (self.keys.load(SeqCst), self.values.load(SeqCst))
     }
@@ -76,7 +76,8 @@ impl Accounts {
         Value { id, weight, ends: AtomicU64::new(0), accounts: Arc::clone(self) }
     }
 
-    /// A builder whose callbacks all tick; a weigher, times and leanness as the kind says.
+    /// Returns a builder whose callbacks all tick. The kind says whether it has a weigher, times
+    /// and metadata.
     pub fn builder(self: &Arc<Self>, kind: Kind, capacity: u64) -> Builder<Key, Value> {
         let (own, clock) = (Arc::clone(self), Arc::clone(self));
         let builder =
@@ -143,7 +144,7 @@ impl Drop for Key {
 impl Hash for Key {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         tick("Hash");
-        // Few hashes: equal tags are common.
+        // There are few hashes, so that equal tags are common.
         (self.number % 5).hash(hasher);
     }
 }
@@ -159,7 +160,7 @@ impl Eq for Key {}
 pub struct Value {
     pub id: u64,
     pub weight: u32,
-    /// The second of its end; zero is never.
+    /// The second at which the value ends; zero means never.
     pub ends: AtomicU64,
     accounts: Arc<Accounts>,
 }
@@ -190,7 +191,7 @@ impl Drop for Value {
     }
 }
 
-/// Wakers whose every part ticks.
+/// Wakers that tick in each of their functions.
 pub mod waker {
     use super::tick;
     use std::task::{RawWaker, RawWakerVTable, Waker};
@@ -206,7 +207,7 @@ pub mod waker {
     );
 
     pub fn new() -> Waker {
-        // SAFETY: the functions use no data.
+        // SAFETY: the functions of the table use no data.
         unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &TABLE)) }
     }
 }

@@ -13,7 +13,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-/// Pending once.
+/// Is pending once.
 pub async fn yield_once() {
     let mut is_second = false;
     poll_fn(|context| {
@@ -26,8 +26,8 @@ pub async fn yield_once() {
     .await;
 }
 
-/// What `work` returns, on a thread of its own; panics if that takes longer. A build for sanitizers
-/// has five times as long: it may run beside other checks.
+/// Runs `work` on a thread of its own, and returns its result. Panics if it takes longer than this.
+/// Builds for sanitizers get five times as long, because they may run beside other checks.
 #[track_caller]
 pub fn within<T: Send + 'static>(seconds: u64, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (send, receive) = mpsc::channel();
@@ -40,7 +40,7 @@ pub fn within<T: Send + 'static>(seconds: u64, work: impl FnOnce() -> T + Send +
     }
 }
 
-/// The sentence of a panic.
+/// Returns the message of a panic.
 pub fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied());

@@ -34,7 +34,7 @@ fn cache_that_is_used_gets_what_one_that_is_not_holds() {
     }
     assert_eq!(busy.stats().evictions, 0);
     assert!(idle.weight() >= LIMIT / 2 - 100, "{} are left", idle.weight());
-    // Then it is the other's turn.
+    // Then the other cache is used.
     for key in LIMIT..2 * LIMIT {
         idle.insert(key, 1);
         (0..8).for_each(|_| assert!(idle.get(&key).is_some()));
@@ -57,7 +57,8 @@ fn cache_stays_within_its_own_capacity_and_gives_to_charges_of_others() {
     assert!(cache.weight() <= 500 && budget.used() <= 500);
     let all = budget.charge(LIMIT - 10).unwrap();
     assert!(cache.weight() <= 10);
-    // With nothing left, it still works, with nothing in it but what is being inserted.
+    // With nothing left in the budget, the cache still works, with nothing in it but the entry that
+    // is being inserted.
     let last = budget.charge(10).unwrap();
     assert!((0..1000).all(|key| {
         cache.insert(key, 1);
@@ -82,7 +83,7 @@ fn entry_that_is_heavier_than_the_batch_gets_in() {
     assert!(first.weight() + second.weight() <= LIMIT);
 }
 
-/// Requests within callbacks: under a lock nothing is given, and nothing hangs.
+/// Requests for memory within callbacks: under a lock a cache gives nothing, and nothing hangs.
 #[test]
 fn inserting_into_another_cache_from_callbacks_works() {
     let budget = budget();
@@ -111,7 +112,7 @@ fn inserting_into_another_cache_from_callbacks_works() {
     assert!(first.weight() + second.weight() + third.weight() <= LIMIT);
 }
 
-/// A listener that panics while its cache gives: the insertion elsewhere is not done, and nothing
+/// A listener panics while its cache gives memory: the insertion elsewhere is not done, and nothing
 /// is lost.
 #[test]
 fn panic_of_a_listener_reaches_the_insertion_that_wanted_memory() {

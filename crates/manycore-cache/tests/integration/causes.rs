@@ -1,5 +1,5 @@
-//! The cause of each departure, by every way on which an entry can leave: one whose time is over is
-//! told and counted as expired (law departure.D3).
+//! The cause of each departure, by every way in which an entry can leave. An expired entry is
+//! reported and counted as expired (law departure.D3).
 
 use manycore::collections::BudgetTree;
 use manycore_cache::{Builder, Cache, Cause, Change, Eviction};
@@ -10,13 +10,13 @@ use std::time::Duration;
 const ENTRIES: u32 = 200;
 const TIME: Duration = Duration::from_secs(10);
 
-/// Entries of the first generation have the value 0; what a way puts in has another one.
+/// Entries of the first generation have the value 0. Entries that a way inserts have another value.
 type Settings = Builder<u32, u32>;
 type Told = Arc<Mutex<Vec<(u32, Cause)>>>;
 
 type Kind = fn(Settings) -> Settings;
 
-/// The kinds of caches with times: each evicts in its own way.
+/// The kinds of caches with times. Each kind evicts in its own way.
 const KINDS: &[(&str, Kind)] = &[
     ("time to live", |settings| settings.time_to_live(TIME)),
     ("time to idle", |settings| settings.time_to_idle(TIME)),
@@ -31,15 +31,15 @@ fn end(_: &u32, value: &u32) -> Option<Duration> {
     (*value == 0).then_some(TIME)
 }
 
-/// A value of so much weight; too heavy for any cache if it is `HEAVY`.
+/// A weight that is too heavy for any cache. A value is its own weight.
 const HEAVY: u32 = 1_000_000;
 
 fn weight(_: &u32, value: &u32) -> u32 {
     (*value).max(1)
 }
 
-/// A way out of a cache that holds the keys below `ENTRIES`, and why they leave if their time is
-/// not over; `None` if they stay.
+/// A way out of a cache that holds the keys below `ENTRIES`. With the cause for entries that have
+/// not expired, or `None` if they stay.
 type Way = (&'static str, fn(&Cache<u32, u32>), Option<Cause>);
 
 const WAYS: &[Way] = &[
@@ -89,8 +89,8 @@ fn others_loaded(cache: &Cache<u32, u32>, keys: u32) {
     (0..keys).for_each(|key| drop(cache.get_or_insert_with(ENTRIES + key, || 1)));
 }
 
-/// A builder whose clock is in seconds, and what its listener is told of the first generation, and
-/// of all by cause.
+/// Returns a builder with a clock in seconds. Its listener adds the entries of the first generation
+/// to `told`, and all entries to `all`.
 fn watched(capacity: u64, told: &Told, all: &Told, seconds: &Arc<AtomicU64>) -> Settings {
     let (told, all, seconds) = (Arc::clone(told), Arc::clone(all), Arc::clone(seconds));
     Cache::builder(capacity).clock(move || Duration::from_secs(seconds.load(Relaxed))).listener(
@@ -103,7 +103,7 @@ fn watched(capacity: u64, told: &Told, all: &Told, seconds: &Arc<AtomicU64>) -> 
     )
 }
 
-/// Takes the entries out and returns what was told of them, in the order of their keys.
+/// Takes the entries out. Returns those that were reported, in the order of their keys.
 #[track_caller]
 fn told_by(cache: &Cache<u32, u32>, told: &Told, all: &Told, way: fn(&Cache<u32, u32>)) -> Told {
     way(cache);
@@ -133,7 +133,7 @@ fn what_is_over_leaves_as_expired_whoever_finds_it() {
             let (cache, told, all) = filled(*set, true);
             let told = told_by(&cache, &told, &all, *way);
             let told = told.lock().unwrap();
-            // Whatever leaves later than in the call itself has its capacity left.
+            // `set_capacity` leaves one entry, for which there is still capacity.
             let gone = if *name == "set_capacity" { ENTRIES - 1 } else { ENTRIES };
             assert_eq!(told.len(), gone as usize, "{kind}, {name}: each once");
             let other = told.iter().find(|(_, cause)| *cause != Cause::Expired);
@@ -149,7 +149,7 @@ fn what_is_not_over_leaves_for_the_callers_reason() {
             let (cache, told, all) = filled(*set, false);
             let told = told_by(&cache, &told, &all, *way);
             let told = told.lock().unwrap();
-            // The way "sweep" replaces one key.
+            // The way "sweep" also replaces one key.
             let strange = told
                 .iter()
                 .find(|(key, told)| Some(*told) != *cause && !(*name == "sweep" && *key == 0));
@@ -159,7 +159,7 @@ fn what_is_not_over_leaves_for_the_callers_reason() {
     }
 }
 
-/// A value that is too heavy takes the old one out, and is itself evicted.
+/// A value that is too heavy takes the old value out, and is itself evicted.
 #[test]
 fn what_is_too_heavy_takes_the_old_value_out_for_its_own_cause() {
     for (is_over, cause) in [(true, Cause::Expired), (false, Cause::Replaced)] {
@@ -171,7 +171,7 @@ fn what_is_too_heavy_takes_the_old_value_out_for_its_own_cause() {
     }
 }
 
-/// Another cache asks for the memory.
+/// Another cache asks the budget for memory.
 #[test]
 fn what_a_budget_asks_back_leaves_as_expired_if_it_is_over() {
     for (is_over, cause) in [(true, Cause::Expired), (false, Cause::Evicted)] {
@@ -189,7 +189,7 @@ fn what_a_budget_asks_back_leaves_as_expired_if_it_is_over() {
     }
 }
 
-/// A cache that is dropped tells nothing.
+/// A cache that is dropped does not call its listener.
 #[test]
 fn a_dropped_cache_tells_nothing() {
     let (cache, told, all) = filled(|set| set.time_to_live(TIME), true);

@@ -1,4 +1,4 @@
-//! `compute` and what is made of it.
+//! Tests of `compute`, and of the methods that are built on it.
 
 use crate::tasks::message;
 use manycore_cache::{Cache, Cause, Change, Computed, Entry};
@@ -92,7 +92,7 @@ fn what_is_too_heavy_is_shown_and_not_kept() {
     assert_eq!((cache.len(), cache.weight()), (0, 0));
 }
 
-/// What the closure does to its own key, it is shown the next time.
+/// A change that the closure makes to its own key is shown to it in the next call.
 #[test]
 fn the_closure_is_asked_again_if_the_key_changed() {
     for change in [Change::Put(100), Change::Remove] {
@@ -132,8 +132,8 @@ fn a_panic_of_the_closure_leaves_the_key_as_it_was() {
     assert_eq!(cache.get("a").as_deref().map(String::as_str), Some("xy"));
 }
 
-/// Each step takes one from what it was shown, or makes a new number of what is not there; in a
-/// cache in which nothing is evicted none is lost and none is counted twice.
+/// Each step counts a number down, or makes a new number if the key is missing. The cache evicts
+/// nothing, so no step is lost, and none is counted twice.
 #[test]
 fn steps_of_many_threads_on_the_same_keys_are_one_after_the_other() {
     const THREADS: u32 = 4;
@@ -165,14 +165,15 @@ fn steps_of_many_threads_on_the_same_keys_are_one_after_the_other() {
         let made: u32 = sums.iter().map(|(made, _)| made).sum();
         let ended: u32 = sums.iter().map(|(_, ended)| ended).sum();
         let left: u32 = cache.iter().map(|entry| *entry).sum();
-        // Of each that was made: the step that made it, and one for each that it counted down.
+        // For each number, there is the step that made it, and a step for each time that it was
+        // counted down.
         let there = u32::try_from(cache.len()).unwrap();
         assert_eq!(made - ended, there);
         assert_eq!(THREADS * steps, made + made * FULL - left, "{by_weight}: steps");
     }
 }
 
-/// The same of `update` beside insertions: the last value is that of the last update.
+/// As above, for `update` beside insertions: the last value is that of the last update.
 #[test]
 fn updates_of_many_threads_all_count() {
     let (threads, steps) = (4, if cfg!(miri) { 50 } else { 20_000 });
@@ -214,7 +215,7 @@ fn a_guard_says_whether_its_call_has_loaded() {
     assert!(*removed == 5 && removed.is_fresh(), "loaded, and not put in");
 }
 
-/// Of callers that want one key at once, one has loaded it.
+/// If many callers want a key at once, one of them has loaded it.
 #[test]
 fn one_of_many_guards_is_fresh() {
     const THREADS: usize = 8;

@@ -1,4 +1,4 @@
-//! Empty types, walks in time, `catch_unwind`, and settings that are seldom used.
+//! Empty types, iteration over time, `catch_unwind`, and settings that are seldom used.
 
 use manycore_cache::{Builder, Cache, Cause, Eviction};
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
@@ -53,7 +53,7 @@ fn a_cache_can_be_used_across_a_caught_panic() {
     assert_eq!(*cache.get_or_insert_with(1, || 2), 2);
 }
 
-/// What an update evicts to make room is not the entry that it is about.
+/// An update that makes room does not evict the entry that it is about.
 #[test]
 fn an_update_does_not_evict_its_own_entry() {
     for eviction in [Eviction::Clock, Eviction::ScanResistant] {
@@ -75,7 +75,7 @@ fn an_update_does_not_evict_its_own_entry() {
     }
 }
 
-/// A cache of a hundred entries or of entries that weigh has no room for a million at first.
+/// A cache of a hundred entries, or of entries that weigh, has no room for a million at first.
 #[test]
 fn a_new_cache_has_room_for_what_its_capacity_says() {
     let tables = |builder: Builder<u64, u64>| builder.build().unwrap().footprint().tables;
@@ -90,7 +90,7 @@ fn a_new_cache_has_room_for_what_its_capacity_says() {
         let found = asked(builder);
         assert!((1 << 20..4 << 20).contains(&found), "{found} bytes of 100,000 entries");
     }
-    // No more than can be there.
+    // There is no room for more entries than the cache can have.
     assert!(asked(Cache::builder(1_000)) < 32 << 10);
 }
 
@@ -105,7 +105,8 @@ fn the_parts_of_a_footprint_are_what_is_in_use() {
     (0..4).for_each(|_| cache.collect());
     let none = cache.footprint();
     assert!(none.free >= 160_000 && none.entries < 80_000, "{none:?}");
-    // Their memory is shared with other caches: only what they take is counted.
+    // Small caches share the memory of their entries: only the memory of this cache's entries is
+    // counted.
     let few = Cache::new(1_000);
     (0..1_000_u64).for_each(|key| _ = few.insert(key, key));
     let few = few.footprint();
@@ -117,7 +118,7 @@ fn an_entry_weighs_what_it_owns_and_what_it_takes_here() {
     let builder = Cache::builder(1 << 20).byte_weigher(|_: &u64, owned: &Vec<u8>| owned.capacity());
     let cache = builder.build().unwrap();
     cache.insert(1, Vec::new());
-    // Key and value are 32 bytes, and so is what is kept besides; and a place in a table.
+    // Key and value take 32 bytes, and so does the metadata; the table takes the rest.
     let least = cache.weight();
     assert!((64 + 20..200).contains(&least), "{least}");
     cache.insert(2, Vec::with_capacity(5_000));
@@ -130,7 +131,7 @@ fn a_listener_hears_of_each_cause_that_it_asked_for_and_of_no_other() {
     let listener = told.clone();
     let cache = Cache::builder(10)
         .listener(move |key: &u32, _: &u32, cause| listener.lock().unwrap().push((*key, cause)))
-        // Twice is not different from once.
+        // Naming a cause twice is the same as once.
         .listener_causes(&[Cause::Removed, Cause::Replaced, Cause::Removed])
         .build()
         .unwrap();
@@ -197,20 +198,21 @@ fn tables_grow_with_their_entries_and_no_more_than_they_need() {
             assert!((8..40).contains(&each), "{each} bytes of each of {entries}: {all:?}");
             assert!(all.chains < all.tables / 2, "{entries}: {all:?}");
         }
-        // Not every bucket has room for what belongs there.
+        // Some buckets have no room for all entries that belong there.
         let all = cache.footprint();
         assert!(all.chains > all.tables / 50 && all.chains % 64 == 0, "{all:?}");
     }
 }
 
-/// Capacity is one for all segments: what an entry's own segment does not have, others give.
+/// All segments share one capacity: what an entry's own segment lacks, others give.
 #[test]
 fn an_entry_that_weighs_nearly_all_makes_room_in_every_segment() {
     const ALL: u64 = 16_384;
     let builder = Cache::builder(ALL).weigher(|_: &u32, weight: &u32| *weight);
     let cache = builder.build().unwrap();
     for round in 0..3_u32 {
-        // One that goes leaves more than the next takes, so that segments have some to spare.
+        // An evicted entry often weighs more than the next one needs, so that segments have spare
+        // capacity.
         (0..20_000).for_each(|key| _ = cache.insert(key, 1 + key % 7));
         assert!(cache.weight() <= ALL && cache.weight() > ALL / 2, "{}", cache.weight());
         let (heavy, weight) = (100_000 + round, ALL as u32 - 100);
@@ -247,7 +249,7 @@ fn a_dropped_cache_drops_what_is_in_it() {
 #[test]
 fn no_two_entries_have_one_version_whichever_threads_insert_them() {
     let cache = Cache::<u32, u32>::new(10);
-    // More than a thread takes at once.
+    // These are more versions than a thread takes at a time.
     let versions = |key| (0..70_000).map(|at| cache.insert(key, at)).collect::<Vec<_>>();
     let mut all = std::thread::scope(|scope| {
         let threads = [1, 2].map(|key| scope.spawn(move || versions(key)));

@@ -1,5 +1,5 @@
-//! Loads that ask for their own key, or for each other: a panic with a sentence, a value, never a
-//! silent wait. Each scenario has a watchdog.
+//! Loads that ask for their own key, or for each other: each ends with a panic and its message, or
+//! with a value, and never waits silently. Each scenario has a watchdog.
 
 use crate::tasks::{block_on, message, poll_once, within};
 use manycore_cache::Cache;
@@ -22,12 +22,12 @@ fn cache() -> Shared {
     Arc::new(Cache::new(10))
 }
 
-/// What a scenario ends with: a value, or the sentence of its panic.
+/// How a scenario ends: with a value, or with the message of its panic.
 fn outcome(scenario: impl FnOnce() -> u32 + Send + 'static) -> Result<u32, String> {
     within(20, || catch_unwind(AssertUnwindSafe(scenario)).map_err(|payload| message(&*payload)))
 }
 
-/// A future that asks for the key and awaits `load` for it.
+/// A future that asks for the key, with `load` as its load.
 fn ask(cache: &Shared, key: u32, load: Boxed) -> Boxed {
     let cache = Arc::clone(cache);
     Box::pin(async move { cache.get_or_insert_async(key, load).await })
@@ -61,7 +61,7 @@ fn a_blocking_load_that_awaits_its_own_key_panics() {
     assert_eq!(outcome(asked), Err(OWN_KEY.into()));
 }
 
-/// A request that was polled before, elsewhere, and is then awaited by the load itself.
+/// A request that was polled before, elsewhere, is then awaited by the load itself.
 #[test]
 fn a_waiting_request_that_its_own_load_awaits_panics() {
     let shared = cache();
@@ -99,7 +99,7 @@ fn an_async_load_that_asks_for_its_own_key_blocking_takes_the_nested_value() {
     assert_eq!(outcome(|| block_on(leader)), Ok(5), "the nested value came first");
 }
 
-/// Two threads whose loads ask for each other's key: one gets the sentence, and the other, which
+/// The loads of two threads ask for each other's key. Either one load panics, and the other thread
 /// then loads that key itself, too; or one of them was done before.
 #[test]
 fn two_threads_whose_loads_ask_for_each_other_do_not_hang() {
@@ -140,8 +140,8 @@ fn two_tasks_whose_loads_ask_for_each_other_do_not_hang() {
     assert_eq!(outcome(|| block_on(first)), Ok(9), "it loads the other key itself");
 }
 
-/// What cannot be detected: the load awaits another *task*, and that task asks for the key. Each is
-/// a future that waits for a waker, as any other. The load shows as one under way, and ends when
+/// This cannot be detected: the load awaits another *task*, and that task asks for the key. Each is
+/// a future that waits for a waker, like any other. The load is counted as under way, and ends when
 /// its future is dropped.
 #[test]
 fn a_load_that_awaits_a_task_that_asks_for_its_key_is_under_way_until_it_is_dropped() {
@@ -164,8 +164,8 @@ fn a_load_that_awaits_a_task_that_asks_for_its_key_is_under_way_until_it_is_drop
     assert_eq!((shared.stats().loading, shared.stats().load_failures), (0, 1));
 }
 
-/// On the only thread of an executor: a task blocks for a key that another task of the thread is
-/// loading. It loads by itself, and the other takes its value.
+/// On the only thread of an executor, a task blocks for a key that another task is loading. It
+/// loads by itself, and the other task takes its value.
 #[test]
 fn a_blocking_request_on_the_executors_thread_does_not_wait_for_its_own_tasks() {
     let shared = cache();
@@ -194,7 +194,7 @@ fn a_blocking_request_on_the_executors_thread_does_not_wait_for_its_own_tasks() 
     assert_eq!(outcome, Ok(5));
 }
 
-/// Of two caches: the graph is one.
+/// The loads of two caches wait for each other: there is one graph for all caches.
 #[test]
 fn a_deadlock_through_two_caches_is_found() {
     let (one, two) = (cache(), cache());
@@ -203,7 +203,7 @@ fn a_deadlock_through_two_caches_is_found() {
     assert_eq!(outcome(|| block_on(own)), Err(OWN_KEY.into()));
 }
 
-/// A key whose hash is that of all others.
+/// A key with the same hash as all other keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Same(u32);
 

@@ -1,4 +1,4 @@
-//! Times, under a clock that only the test moves.
+//! Expiration, under a clock that only the test moves.
 
 use manycore_cache::{BuildError, Builder, Cache, Cause, Eviction};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -157,7 +157,7 @@ fn updates_sweep_out_what_nobody_asks_for() {
             cache.insert(key, 0);
         });
         hands.forward(10);
-        // As many updates as there are buckets: a segment of 1,000 has 179.
+        // As many updates as there are buckets: a segment of 1,000 entries has 179.
         (0..200).for_each(|_| {
             cache.insert(5_000, 0);
         });
@@ -208,7 +208,7 @@ fn a_lean_cache_asks_its_values_for_weight_and_end() {
     assert_eq!((cache.len(), cache.weight()), (3, 900));
     assert_eq!(cache.time_left(&1), Some(Duration::MAX));
     assert_eq!(cache.time_left(&2), Some(Duration::from_secs(1)));
-    // Its end changes in place.
+    // The end of an entry changes in place.
     let held = cache.get_locked_if(&2, |entry| {
         entry.value().end.store(20, SeqCst);
         true
@@ -219,12 +219,12 @@ fn a_lean_cache_asks_its_values_for_weight_and_end() {
     assert!(cache.get(&2).is_some() && cache.get(&3).is_none());
     assert_eq!((cache.len(), cache.weight()), (2, 600), "what has ended is dropped");
     assert!(cache.get_locked_if(&3, |_| true).is_none());
-    // Another weight in its place, and the bound.
+    // An entry of another weight replaces it, and the bound holds.
     cache.insert(1, own(700, 0));
     assert_eq!(cache.weight(), 1_000);
     cache.insert(4, own(500, 0));
     assert!(cache.weight() <= 1_000, "{}", cache.weight());
-    // The one of 700 alone, or that of 300 before it: hashes are random.
+    // Either the entry of 700 alone was evicted, or the entry of 300 before it: hashes are random.
     assert!((1..=2).contains(&cache.stats().evictions));
     assert!(cache.insert_if(4, own(1, 0), |entry| entry.is_none()).is_err());
     assert_eq!(cache.get(&4).unwrap().version(), 0);
@@ -321,7 +321,7 @@ fn every_entry_may_have_a_time_to_idle_of_its_own() {
     cache.purge();
     assert_eq!(cache.len(), 1);
 
-    // The cache's own time bounds it, and is that of entries that have none.
+    // The cache's own time to idle bounds that of an entry, and holds for entries that have none.
     let (cache, hands, _) = timed(|builder| builder.idle_after(own).time_to_idle(secs(64)));
     for (key, value) in [(1, 160), (2, 32), (3, 0), (4, 1)] {
         cache.insert(key, value);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 type Numbers = Cache<u32, u32>;
 
-/// An error that is neither `Clone` nor `PartialEq`, as most are.
+/// An error that is neither `Clone` nor `PartialEq`, like most errors.
 #[derive(Debug)]
 struct Failed(usize);
 
@@ -42,7 +42,7 @@ fn fifty_threads_that_wait_for_a_failing_load_get_its_error_together() {
     assert!(took < Duration::from_millis(20) * THREADS as u32 / 2, "{took:?}");
 }
 
-/// A future that asks for key 1 with a load that fails at its second poll.
+/// A future that asks for key 1, with a load that fails at its second poll.
 async fn ask(cache: &Numbers, loads: &AtomicUsize) -> Result<u32, Arc<Failed>> {
     let load = async {
         let number = loads.fetch_add(1, SeqCst) + 1;
@@ -71,7 +71,8 @@ fn the_next_request_after_a_failure_loads_again() {
     assert_eq!(*cache.try_get_or_insert_with(1, || Ok::<_, Failed>(7)).unwrap(), 7);
 }
 
-/// A waiter whose own load is another function, with another type of error, loads itself.
+/// A waiter that expects another type of error, because its own load is another function, loads
+/// itself.
 #[test]
 fn a_waiter_that_expects_another_error_loads_itself() {
     let (cache, loads) = (Numbers::new(10), AtomicUsize::new(0));
@@ -85,7 +86,7 @@ fn a_waiter_that_expects_another_error_loads_itself() {
     assert_eq!(block_on(sure), 7);
 }
 
-/// The key was removed during the load: what the load found may be from before.
+/// The key was removed during the load, so the load's error may be from before the removal.
 #[test]
 fn an_error_from_before_an_update_of_the_key_reaches_its_loader_alone() {
     let (cache, loads) = (Numbers::new(10), AtomicUsize::new(0));
@@ -162,7 +163,7 @@ fn a_negative_value_is_kept_for_its_own_time() {
     drop(cache.remove(&2));
     assert!(cache.get_or_insert_with(2, || Err(Failed(9))).is_err(), "a removal ends it, too");
 
-    // The entry's own time, too: the shortest counts.
+    // The entry's own time counts, too: the shortest time wins.
     let builder = Cache::<u32, Option<u32>>::builder(10).clock(clock);
     let builder = builder.expire_after(|key, _| Some(Duration::from_secs(u64::from(*key))));
     let cache = builder.missing_time_to_live(Duration::from_secs(5)).build().unwrap();
@@ -171,7 +172,7 @@ fn a_negative_value_is_kept_for_its_own_time() {
     assert_eq!([3, 4, 7, 8].map(left), [3, 4, 5, 8]);
 }
 
-/// What was counted of reads and loads.
+/// Returns the counts of reads and loads.
 fn counted(cache: &Numbers) -> [u64; 5] {
     let stats = cache.stats();
     [stats.hits, stats.misses, stats.loads, stats.load_failures, stats.loading]

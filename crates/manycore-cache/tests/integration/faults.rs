@@ -1,6 +1,7 @@
-//! Every operation with a panic in every piece of user code that it calls: at the first call, at
-//! the second, and so on. Then the accounts are settled: what left the cache was told once,
-//! the weight is that of what is there, everything works on, and everything is freed once.
+//! Every operation, with a panic in every piece of user code that it calls: at the first call, at
+//! the second, and so on. After the panic the accounts must be right: entries that left were
+//! reported once, the weight is that of the entries, everything still works, and everything is
+//! freed once.
 
 use crate::fuse::{Accounts, KINDS, Key, Kind, Value, arm, disarm};
 use manycore_cache::{Cache, Change};
@@ -13,9 +14,9 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-/// Entries before the operation, at weight 10 each.
+/// Entries before the operation, each of weight 10.
 const FILL: u32 = 12;
-/// Room for them, and for one more.
+/// Capacity, in entries: for those, and for one more.
 const ROOM: u64 = 13;
 
 struct World {
@@ -32,8 +33,8 @@ impl World {
         let cache = accounts.builder(kind, capacity).build().unwrap();
         let world = Self { kind, accounts, cache };
         for number in 0..FILL {
-            // Every third one has an end: as a moment in a cache without metadata, as a time in
-            // others.
+            // Every third entry has an end: a moment in a cache without metadata, and a time in
+            // other caches.
             let value = world.value(10);
             world.insert(number, if number % 3 == 0 { value.until(20) } else { value });
         }
@@ -52,12 +53,12 @@ impl World {
         self.cache.insert(self.key(number), value);
     }
 
-    /// Lets time go on until those that have an end are over.
+    /// Moves the clock on until entries with an end have expired.
     fn age(&self) {
         self.accounts.now.store(100, SeqCst);
     }
 
-    /// Their numbers, and their weight.
+    /// Returns the numbers of the entries, and their weight.
     fn present(&self) -> (BTreeSet<u64>, u64) {
         let before = self.accounts.now.swap(0, SeqCst);
         let entries: Vec<_> = self.cache.iter().map(|e| (e.id, self.kind.weight(&e))).collect();
@@ -67,7 +68,7 @@ impl World {
         (ids, entries.iter().map(|(_, weight)| weight).sum())
     }
 
-    /// After the operation.
+    /// Checks the accounts after the operation.
     #[track_caller]
     fn settle(self, before: &BTreeSet<u64>, what: &str) {
         let (now, weight) = self.present();
@@ -76,7 +77,7 @@ impl World {
         assert!(!now.iter().any(told), "{what}: an entry was told and is there");
         assert_eq!(self.cache.len(), now.len(), "{what}: entries");
         assert_eq!(self.cache.weight(), weight, "{what}: weight");
-        // No lock is held: all keys can be updated, and the table can grow.
+        // No lock is held, so all keys can be updated, and the table can grow.
         for number in 0..30 {
             self.insert(number, self.value(1));
             drop(self.cache.remove(&self.key(number)));
@@ -93,7 +94,7 @@ impl World {
     }
 }
 
-/// Runs the operation in a fresh world with a panic at each call of user code in turn.
+/// Runs the operation in a new world for each call of user code, with a panic in that call.
 fn every_fault(what: &str, prepare: impl Fn(&World), operation: impl Fn(&World)) {
     for kind in KINDS {
         let mut calls = 0;
@@ -119,7 +120,7 @@ fn every_fault(what: &str, prepare: impl Fn(&World), operation: impl Fn(&World))
     }
 }
 
-/// What is under test has a watchdog, and its panics are not printed.
+/// Runs the test under a watchdog, without printing its panics.
 fn quietly(test: impl FnOnce() + Send + 'static) {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -154,8 +155,8 @@ fn a_panic_in_any_user_code_of_an_insertion_loses_nothing() {
     });
 }
 
-/// The same where insertions are short: without a listener, a weigher and times. What left was not
-/// told, but it was counted and freed.
+/// The same on the fast paths of insertions: without a listener, a weigher and times. Entries that
+/// left were not reported, but they were counted and freed.
 #[test]
 fn a_panic_in_any_user_code_of_a_short_insertion_loses_nothing() {
     type Insert = fn(&Arc<Accounts>, &Cache<Key, Value>, u32);
@@ -290,7 +291,7 @@ fn a_panic_in_any_user_code_of_a_walk_loses_nothing() {
             assert!(world.cache.iter().count() > 0);
             drop(world.key(1));
         });
-        // On a slow machine the insertions free all by themselves.
+        // On a slow machine the insertions free everything by themselves.
         every_fault("replacements, and collect", nothing, |world| {
             (0..30).for_each(|_| world.insert(1, world.value(1)));
             (0..3).for_each(|_| world.cache.collect());
@@ -339,7 +340,7 @@ fn a_panic_in_any_user_code_of_a_load_loses_nothing() {
     });
 }
 
-/// Destructors run when the cache is dropped, too: one that panics keeps no other from running.
+/// Destructors also run when the cache is dropped: if one of them panics, the others still run.
 #[test]
 fn a_destructor_that_panics_when_the_cache_is_dropped_frees_the_rest() {
     quietly(|| {
@@ -355,8 +356,8 @@ fn a_destructor_that_panics_when_the_cache_is_dropped_frees_the_rest() {
     });
 }
 
-/// What an insertion gives back is not lost when a destructor panics that runs at its end, of a
-/// value that was replaced while it ran.
+/// An insertion is refused. At its end runs the destructor of a value that was replaced meanwhile,
+/// and panics. The key and value that the insertion gives back are not lost.
 #[test]
 fn a_panic_in_a_destructor_at_the_end_of_a_refused_insertion_loses_nothing() {
     quietly(|| {
@@ -364,7 +365,7 @@ fn a_panic_in_a_destructor_at_the_end_of_a_refused_insertion_loses_nothing() {
         for _ in 0..50 {
             let world = World::new(Kind::Plain);
             let (key, value) = (world.key(5), world.value(9));
-            // So slow that the thread looks at each end of a call what it can free.
+            // This is so slow that the thread looks for garbage to free at the end of each call.
             for _ in 0..5 {
                 thread::sleep(Duration::from_micros(200));
                 drop(world.cache.get(&world.key(2)));

@@ -1,12 +1,12 @@
-//! Hit ratios under generated loads, beside those of a list by recency. One thread and a fixed hash
-//! function: so each run has the same figures. Recorded traces are replayed by `manycore bench kv
-//! --trace`; `docs/cache.md` has those of some.
+//! Hit ratios under generated loads, beside those of an exact LRU list. With one thread and a fixed
+//! hash function, each run has the same figures. `manycore bench kv --trace` replays recorded
+//! traces; `docs/cache.md` has the figures of some.
 
 use manycore_cache::Cache;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
-/// SplitMix64.
+/// The generator SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -38,8 +38,8 @@ fn zipf(keys: usize, theta: f64, requests: usize) -> Vec<u64> {
     (0..requests).map(&mut draw).collect()
 }
 
-/// Keys that were used lately are used again: one in 20 is new, the others by their depths in a
-/// list by recency, of which the small ones are more frequent.
+/// Returns requests that mostly repeat recent keys. One key in 20 is new; the others are chosen by
+/// their depth in an LRU list, where small depths are more frequent.
 fn recent(depth: usize, requests: usize) -> Vec<u64> {
     let mut random = Random(9);
     let mut list: Vec<u64> = (0..depth as u64).collect();
@@ -59,7 +59,8 @@ fn recent(depth: usize, requests: usize) -> Vec<u64> {
     (0..requests).map(&mut draw).collect()
 }
 
-/// Percent of the requests that hit in an empty cache, where a miss is followed by an insertion.
+/// Returns the percentage of requests that hit. The cache is empty at first, and a miss is followed
+/// by an insertion.
 fn ratio(keys: &[u64], mut hits: impl FnMut(u64) -> bool) -> f64 {
     100.0 * keys.iter().filter(|key| hits(**key)).count() as f64 / keys.len() as f64
 }
@@ -97,8 +98,8 @@ fn by_recency(keys: &[u64], capacity: usize) -> f64 {
     })
 }
 
-/// The load hits in at least so many percent, with and without a weigher, and in so many percent
-/// less than by recency at most.
+/// Checks that at least `least` percent of the requests hit, with and without a weigher, and at
+/// most `below_recency` percent less than with an LRU list.
 #[track_caller]
 fn check(what: &str, keys: &[u64], capacity: usize, least: f64, below_recency: f64) {
     if cfg!(miri) {
@@ -113,7 +114,8 @@ fn check(what: &str, keys: &[u64], capacity: usize, least: f64, below_recency: f
     }
 }
 
-/// By recency none of these hits. As many hit as may, but for a few that are on probation.
+/// With an LRU list none of these requests hits. Here as many hit as can, except for a few keys
+/// that are on probation.
 #[test]
 fn loops_that_are_longer_than_the_cache_hit_in_the_part_that_fits() {
     for (keys, least) in [(3_030_u64, 90.0), (3_300, 75.0), (6_000, 46.0)] {

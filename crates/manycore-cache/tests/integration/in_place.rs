@@ -1,4 +1,4 @@
-//! What is changed in place: times, the capacity, and which entries stay.
+//! Changes in place: of times, of the capacity, and of which entries stay.
 
 use manycore_cache::Cache;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ fn room_of_large_entries_serves_small_ones_in_all_segments() {
     assert!(cache.weight() > 12 << 20, "{} of {}", cache.weight(), cache.capacity());
 }
 
-/// A value that counts those alive.
+/// A value that counts the values that are alive.
 struct Large(Arc<AtomicUsize>);
 
 impl Drop for Large {
@@ -116,13 +116,13 @@ fn what_waits_to_be_freed_is_bounded_by_weight_in_bytes() {
         let most = most(in_bytes);
         assert!(most <= 20, "{in_bytes:?}: {most}, where ten are in the cache, and few wait");
     }
-    // Counted as small values, and yet not left to a batch of nodes.
+    // The values count as small, and are still not left to a batch of nodes.
     most(Some(false));
     assert_eq!(alive.load(Relaxed), 0);
 }
 
-/// What an entry says of itself changes between the first look and the lock: `accept` itself does
-/// it here, when it is asked for the first time.
+/// An entry changes between the first look and the lock. Here `accept` itself changes it when it is
+/// called for the first time.
 #[test]
 fn entry_that_changes_by_itself_is_looked_at_again_under_the_lock() {
     let cache: Cache<u32, AtomicU64> = Cache::new(10);

@@ -1,7 +1,7 @@
-//! Keys, values and callbacks that lie: a hash that changes, an `Eq` that is not reflexive, not
-//! symmetric or random, a `Borrow` that disagrees, clones that differ, weights, ends and a clock
-//! that change. Answers may be wrong. What must hold: nothing is used after it was freed, freed
-//! twice or leaked, nothing hangs, and the weight is that of what is there.
+//! Keys, values and callbacks that lie. A hash changes; an `Eq` is not reflexive, not symmetric or
+//! random; a `Borrow` disagrees; clones differ; weights, ends and a clock change. Answers may be
+//! wrong. But nothing is used after it was freed, freed twice or leaked, nothing hangs, and the
+//! weight is that of the entries.
 //!
 //! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` repeats the operations.
 
@@ -46,12 +46,12 @@ thread_local! {
     static LIES_OF_THREAD: RefCell<Rng> = RefCell::new(Rng::new(0));
 }
 
-/// A number below the bound, by whim.
+/// Returns a random number below the bound.
 fn whim(bound: usize) -> usize {
     LIES_OF_THREAD.with_borrow_mut(|rng| rng.below(bound))
 }
 
-/// What is asked of keys, of both kinds.
+/// The part that both kinds of keys have: a number, and a way to lie.
 #[derive(Debug, Clone, Copy)]
 struct Number(u32, Lie);
 
@@ -125,7 +125,7 @@ impl Borrow<Number> for Key {
     }
 }
 
-/// Its clones have another number.
+/// A value with clones that have another number.
 struct Value(Canary, Arc<Aviary>);
 
 impl Value {
@@ -170,7 +170,7 @@ fn build(kind: Kind, eviction: Eviction) -> Cache<Key, Value> {
     builder.build().unwrap()
 }
 
-/// One operation; what it returns is looked at, and may be anything.
+/// Runs one operation. Its result is looked at, and may be anything.
 fn operate(cache: &Cache<Key, Value>, lie: Lie, rng: &mut Rng, aviary: &Arc<Aviary>) {
     let number = rng.below(KEYS) as u32;
     let key = || Key::new(number, lie, aviary);
@@ -246,7 +246,7 @@ fn run(kind: Kind, eviction: Eviction, lie: Lie, threads: u64, seed: u64, until:
     let what = format!("{kind:?}, {eviction:?}, {lie:?}, {threads} threads, seed {seed:#x}");
     cache.invalidate_all();
     assert_eq!(cache.len(), 0, "{what}");
-    // A cache without metadata does not keep what it weighed: its weigher must not lie
+    // A cache without metadata does not keep weights, so its weigher must not lie
     // (`Builder::without_metadata`).
     assert!(kind == Kind::Bare || cache.weight() == 0, "{what}: weighs {}", cache.weight());
     drop(cache);

@@ -1,4 +1,4 @@
-//! Single flight: one load for each key at a time, also when loads fail, panic or are dropped.
+//! Single flight: each key has one load at a time, also when loads fail, panic or are dropped.
 
 use crate::tasks::{block_on, poll_once};
 use manycore_cache::Cache;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const THREADS: usize = 8;
 
-/// Loads that are under way, and that were.
+/// Counts of loads: those under way, and all.
 #[derive(Default)]
 struct Loads {
     now: AtomicUsize,
@@ -20,7 +20,7 @@ struct Loads {
 }
 
 impl Loads {
-    /// A load that takes a while, during which there must be no other; its number.
+    /// Loads for a while, during which there must be no other load. Returns the number of the load.
     fn run(&self) -> usize {
         assert_eq!(self.now.fetch_add(1, SeqCst), 0, "two loads of a key at once");
         thread::sleep(Duration::from_millis(5));
@@ -121,7 +121,7 @@ fn many_futures_that_want_a_key_load_it_once() {
     assert_eq!(found, [1; THREADS]);
 }
 
-/// A thread does not wait for a future's load, and loads beside it; one value counts for all.
+/// A thread does not wait for a future's load, but loads beside it. One value counts for all.
 #[test]
 fn threads_and_futures_that_want_a_key_agree_on_one_of_two_loads() {
     let cache = Cache::new(10);

@@ -1,11 +1,10 @@
-//! The cache, through its public interface.
+//! Tests of the cache through its public interface.
 //!
-//! Each file of tests is a module of this one program, so that what they share is compiled once:
+//! Each file of tests is a module of this one program, so that shared code is compiled once:
 //!
 //!     cargo test -p manycore-cache --test integration FILE::
 //!
-//! Programs of their own, in the folder above, are the tests that measure the memory of their
-//! process.
+//! Tests that measure the memory of their process are programs of their own, in the folder above.
 
 #[path = "../../../manycore/tests/common/canary.rs"]
 #[allow(dead_code, reason = "shared with other tests")]

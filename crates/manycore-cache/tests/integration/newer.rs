@@ -1,4 +1,4 @@
-//! A load does not overwrite what is newer: insertions and removals of its key during the load.
+//! A load does not overwrite newer data: insertions and removals of its key during the load.
 
 use crate::tasks::{block_on, poll_once, within};
 use manycore_cache::{Cache, Cause, Change};
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 type Numbers = Cache<u32, u32>;
 
-/// What a load of key 1 returns that has `update` happen on its way, and what the cache has then;
-/// by a thread, and by a future.
+/// Loads key 1, by a thread and by a future, and runs `update` during the load. Returns the result
+/// of the load, and the value that the cache has then.
 fn after(update: impl Fn(&Numbers)) -> [(u32, Option<u32>); 2] {
     let by_thread = {
         let cache = Numbers::new(10);
@@ -66,7 +66,7 @@ fn a_removal_during_a_load_leaves_the_key_missing() {
     assert_eq!(after(in_and_out), missing);
     let replaced_and_evicted = |cache: &Numbers| {
         cache.insert(1, 5);
-        // Chance has a part in when that is.
+        // Chance decides when the entry is evicted.
         let mut others = 2..1_000_000;
         while cache.contains_key(&1) {
             cache.insert(others.next().expect("it is evicted some time"), 0);
@@ -88,8 +88,8 @@ fn updates_of_other_keys_and_updates_that_change_nothing_let_a_load_land() {
     assert_eq!(after(Cache::purge), landed);
 }
 
-/// An expired entry is in the way of the removal: inserted after the load's first look, and over
-/// when the load begins.
+/// The removal finds an expired entry. It was inserted after the load's first look, and had expired
+/// when the load began.
 #[test]
 fn a_removal_that_finds_an_expired_entry_leaves_the_key_missing() {
     let (secs, is_armed) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicBool::new(false)));
@@ -116,7 +116,7 @@ fn a_removal_that_finds_an_expired_entry_leaves_the_key_missing() {
     assert_eq!((loaded, cache.get(&1).is_none()), (100, true));
 }
 
-/// A waiter never gets what was loaded before a removal: it loads again.
+/// A waiter never gets a value that was loaded before a removal: it loads again.
 #[test]
 fn a_waiter_of_a_load_that_is_not_kept_loads_again() {
     let cache = Arc::new(Numbers::new(10));
@@ -140,7 +140,7 @@ fn a_waiter_of_a_load_that_is_not_kept_loads_again() {
     assert_eq!((loads.load(SeqCst), cache.get(&1).map(|found| *found)), (2, Some(2)));
 }
 
-/// The listener hears of what was in the cache, and of nothing else.
+/// The listener is called for entries that were in the cache, and for nothing else.
 #[test]
 fn a_load_that_is_not_kept_is_not_told() {
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -158,14 +158,14 @@ fn a_load_that_is_not_kept_is_not_told() {
     assert_eq!(cache.weight(), 0);
 }
 
-/// One thread writes a source, and then removes the key; others read it through. None finds in the
-/// cache what the source had before the last removal.
+/// One thread writes a source, and then removes the key. Other threads read the source through the
+/// cache. No thread finds a value in the cache that is older than the last removal.
 #[test]
 fn what_is_found_after_a_removal_is_not_from_before() {
     removals_beside_reads_through(&Cache::new(10));
 }
 
-/// The same with entries that every request loads anew.
+/// The same with entries that every request refreshes.
 #[test]
 fn what_is_refreshed_beside_a_removal_is_not_from_before() {
     let hour = Duration::from_secs(3600);
@@ -241,7 +241,7 @@ fn a_waker_that_panics_keeps_no_other_from_being_woken() {
                 let waker = Waker::from(bell.clone());
                 assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
             }
-            // A thread that waits beside them.
+            // This thread waits beside the futures.
             let waits = scope.spawn(move || *cache.get_or_insert_with(1, || 3));
             go.send(()).unwrap();
             assert!(leader.join().unwrap(), "a waker's panic is not hidden");

@@ -1,4 +1,4 @@
-//! Pinned entries: they stay, they count, and there are not too many of them.
+//! Pinned entries stay, they count, and there are not too many of them.
 
 use manycore_cache::{Cache, Change, Eviction};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ fn pinned_entries_stay_and_others_make_the_room() {
     }
 }
 
-/// By every way in which its entry goes, the key is not pinned any more.
+/// In every way in which its entry leaves, the key is not pinned any more.
 #[test]
 fn an_entry_that_goes_is_not_pinned_any_more() {
     let now = Arc::new(AtomicU64::new(0));
@@ -131,8 +131,8 @@ fn pins_outlast_tables_and_a_capacity_below_them() {
     assert!(cache.len() <= 100, "{}", cache.len());
 }
 
-/// Threads pin, unpin, replace and remove under eviction: then nothing is pinned, and all is
-/// counted.
+/// Threads pin, unpin, replace and remove under eviction. At the end nothing is pinned, and the
+/// counts are right.
 #[test]
 fn pins_of_many_threads_are_given_back() {
     let steps = if cfg!(miri) { 50 } else { 20_000 };

@@ -1,6 +1,6 @@
-//! Every callback with every operation in it, on its own cache and on another: what works and what
-//! panics with which sentence is a table in docs/cache.md, and this test writes it. Nothing hangs:
-//! each case has a watchdog, and the cache works on after it.
+//! Every callback with every operation in it, on its own cache and on another one. A table in
+//! docs/cache.md says what works, and what panics with which message; this test generates it.
+//! Nothing hangs: each case has a watchdog, and the cache works on after it.
 
 use crate::tasks::{block_on, message, within};
 use manycore::collections::{BudgetTree, Reclaimer};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 type Numbers = Cache<Key, Value>;
 
-/// Where user code is called.
+/// A place where user code is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Site {
     Hash,
@@ -84,7 +84,7 @@ const SITES: [(Site, &str); 29] = [
     (AsyncLoad, "the load of `get_or_insert_async`"),
 ];
 
-/// What the callback does; the groups are the table's columns.
+/// What a callback does. The groups are the columns of the table.
 #[derive(Debug, Clone, Copy)]
 enum Operation {
     Get,
@@ -138,7 +138,7 @@ const GROUPS: [&[Operation]; 5] = [
     &[O::AsyncLoadSame],
 ];
 
-/// The key that the trigger is about, and one that is not there.
+/// The key that the trigger is about, and a key that is missing.
 const SAME: u32 = 1;
 const OTHER: u32 = 70;
 
@@ -148,7 +148,7 @@ thread_local! {
     static OUTCOME: RefCell<Option<Result<(), String>>> = const { RefCell::new(None) };
 }
 
-/// At the call of this number at this site, the operation, on this cache.
+/// Runs the operation on one of the caches, at the call with this number at this site.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     site: Site,
@@ -157,7 +157,7 @@ struct Plan {
     on_other: bool,
 }
 
-/// A site is reached.
+/// Runs the planned operation if this is its site and its call.
 fn reach(site: Site) {
     let plan = PLAN.try_with(Cell::get).ok().flatten();
     let Some(plan) = plan.filter(|plan| plan.site == site) else { return };
@@ -247,11 +247,11 @@ fn waker() -> Waker {
         |_| reach(Site::Waker),
         |_| (),
     );
-    // SAFETY: the functions use no data.
+    // SAFETY: the functions of the table use no data.
     unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &TABLE)) }
 }
 
-/// A budget that is used up: by two caches, and by a user that gives back what it is asked for.
+/// A budget that is used up by two caches, and by a user that gives back what it is asked for.
 struct Shared {
     budget: BudgetTree,
     _user: Reclaimer,
@@ -261,7 +261,8 @@ thread_local! {
     static SHARED: RefCell<Option<Shared>> = const { RefCell::new(None) };
 }
 
-/// What the budget's own user holds: more than the caches, so that it is asked first.
+/// The amount that the budget's own user holds. It is more than the caches hold, so the user is
+/// asked first.
 const HELD: u64 = 400;
 
 fn build_within() -> [Arc<Numbers>; 2] {
@@ -290,7 +291,7 @@ fn build_within() -> [Arc<Numbers>; 2] {
     caches
 }
 
-/// Charges more than the user has: the caches are asked for the rest.
+/// Charges more than the user has, so the caches are asked for the rest.
 fn ask_caches() {
     SHARED.with_borrow(|shared| {
         let shared = shared.as_ref().expect("built within a budget");
@@ -299,7 +300,7 @@ fn ask_caches() {
 }
 
 fn build(site: Site) -> Arc<Numbers> {
-    // The clock is not asked for an entry without an end.
+    // The clock is not read for an entry without an end.
     let has_end = matches!(site, Site::ClockUnderLock);
     let end = |site| {
         move |_: &Key, _: &Value| {
@@ -328,13 +329,13 @@ fn build(site: Site) -> Arc<Numbers> {
         }),
     };
     let cache = builder.build().unwrap();
-    // The key of the trigger is not there if that is a load.
+    // If the trigger is a load, its key is missing.
     let from = if matches!(site, Load | AsyncLoad) { SAME + 1 } else { SAME };
     (from..5).for_each(|key| _ = cache.insert(Key(key), Value));
     Arc::new(cache)
 }
 
-/// What has the site reached, after `plan` is made.
+/// Makes the cache reach the site, with `plan` set before that.
 fn trigger(cache: &Numbers, plan: Plan) {
     let arm = |calls| PLAN.set(Some(Plan { calls, ..plan }));
     arm(0);
@@ -346,7 +347,7 @@ fn trigger(cache: &Numbers, plan: Plan) {
         Site::Clone => drop(block_on(cache.get_or_insert_async(Key(SAME), async { Value }))),
         Site::HashInGrowth => {
             for key in 5..50 {
-                // The first is that of the key itself.
+                // The first call hashes the key itself.
                 arm(1);
                 cache.insert(Key(key), Value);
                 if PLAN.take().is_none() {
@@ -416,7 +417,7 @@ fn at(site: Site) -> bool {
     true
 }
 
-/// What comes of one case: `None` if it works, or the sentence.
+/// Runs one case. Returns `None` if it works, or the message of its panic.
 fn outcome(site: Site, operation: Operation, on_other: bool) -> Option<String> {
     let what = format!("{site:?}, {operation:?}, on another cache: {on_other}");
     let case = what.clone();
@@ -446,7 +447,7 @@ fn outcome(site: Site, operation: Operation, on_other: bool) -> Option<String> {
 const REFUSED: &str = "manycore: a callback that runs under a cache's lock updates the same cache";
 const OWN_KEY: &str = "manycore: the load of a cached value asks for the same key";
 
-/// What the table says of a group.
+/// Returns the table's word for a group.
 fn word(site: Site, group: &[Operation], on_other: bool) -> &'static str {
     let all: Vec<_> = group.iter().map(|one| (one, outcome(site, *one, on_other))).collect();
     let (_, first) = &all[0];
@@ -485,7 +486,7 @@ fn every_callback_with_every_operation_is_as_the_table_says() {
     assert!(page.contains(&table), "docs/cache.md has another table than:\n{table}");
 }
 
-/// Callbacks under the locks of two caches that update each other's: one gives up, with a sentence.
+/// Callbacks under the locks of two caches update each other's cache: one of them panics.
 #[test]
 fn callbacks_that_update_each_others_caches_panic_instead_of_waiting_for_ever() {
     let caches = [build(Site::Hash), build(Site::Hash)];

@@ -1,4 +1,4 @@
-//! Entries that are loaded anew ahead of their end, under a clock that only the test moves.
+//! Entries that are loaded again ahead of their end, under a clock that only the test moves.
 
 use crate::tasks::{block_on, poll_once, within, yield_once};
 use manycore_cache::{BuildError, Cache, Cause};
@@ -16,8 +16,8 @@ const fn secs(secs: u64) -> Duration {
 type Numbers = Cache<u32, u32>;
 type Told = Arc<Mutex<Vec<(u32, Cause)>>>;
 
-/// A cache whose entries live for 100 seconds and are refreshed in the last 10; its clock, and what
-/// the listener hears.
+/// Returns a cache with entries that live for 100 seconds and are refreshed in the last 10. Also
+/// returns its clock, and what the listener hears.
 fn cache() -> (Arc<Numbers>, Arc<AtomicU64>, Told) {
     let (now, told) = (Arc::new(AtomicU64::new(0)), Told::default());
     let (clock, heard) = (now.clone(), told.clone());
@@ -31,7 +31,7 @@ fn cache() -> (Arc<Numbers>, Arc<AtomicU64>, Told) {
     (Arc::new(cache), now, told)
 }
 
-/// A cache with value 1 under key 1, which is due.
+/// Returns a cache with value 1 under key 1, which is due for a refresh.
 fn due() -> (Arc<Numbers>, Arc<AtomicU64>, Told) {
     let made = cache();
     made.0.insert(1, 1);
@@ -124,7 +124,7 @@ fn a_refresh_that_fails_leaves_the_present_value_until_its_end() {
     assert_eq!(*told.lock().unwrap(), [(1, Cause::Expired)]);
 }
 
-/// The entry ends while it is refreshed: requests wait for that load, as for any.
+/// The entry ends while it is refreshed: requests then wait for that load, as for any other.
 #[test]
 fn an_entry_that_expires_during_its_refresh_is_waited_for() {
     let (cache, now, _) = due();

@@ -1,4 +1,4 @@
-//! Entries in memory of their owner's, and entries that are put elsewhere in it.
+//! Entries in memory of the cache's owner, and their relocation in it.
 
 use manycore_cache::{BuildError, Cache, Cursor, NODE_AREA, NodeMemory};
 use std::alloc::{self, Layout};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// An area for each node: that shows best what is used after it was freed.
+/// Each node has an area of its own, which shows best if a node is used after it was freed.
 #[derive(Default)]
 struct Areas {
     note: AtomicPtr<()>,
@@ -23,10 +23,10 @@ const AREA: Layout = match Layout::from_size_align(NODE_AREA, NODE_AREA) {
     Ok(layout) => layout,
     Err(_) => panic!("a power of two"),
 };
-/// Where in its area a node begins.
+/// The offset of a node in its area.
 const AT: usize = 64;
 
-// SAFETY: each block has an area of its own, with the note at its beginning; areas are given back
+// SAFETY: each block has an area of its own, with the note at its beginning. Areas are given back
 // when this is dropped.
 unsafe impl NodeMemory for Areas {
     fn begin(&self, node: Layout, note: *const ()) {
@@ -41,19 +41,19 @@ unsafe impl NodeMemory for Areas {
             self.made.fetch_add(1, SeqCst);
             // SAFETY: the layout is not empty.
             let area = NonNull::new(unsafe { alloc::alloc(AREA) }).expect("there is memory");
-            // SAFETY: fresh memory.
+            // SAFETY: the memory is fresh.
             unsafe { area.cast::<*const ()>().write(self.note.load(SeqCst)) };
             area.as_ptr().expose_provenance();
             area
         });
-        // SAFETY: within the area.
+        // SAFETY: the offset is within the area.
         unsafe { area.add(AT) }
     }
 
     unsafe fn free(&self, node: NonNull<u8>) {
         self.given_out.fetch_sub(1, SeqCst);
         let area = node.as_ptr().wrapping_sub(AT);
-        // SAFETY: no node is there any more; what comes next must not find this one's content.
+        // SAFETY: no node is there any more, and the next node must not find this one's content.
         unsafe { node.as_ptr().write_bytes(0xdd, 64) };
         self.free.lock().unwrap().push(area.expose_provenance());
     }
@@ -68,7 +68,7 @@ impl Drop for Areas {
         let free = self.free.get_mut().unwrap();
         assert_eq!(free.len(), *self.made.get_mut(), "a node was not freed");
         for area in free.drain(..) {
-            // SAFETY: allocated so, and not used any more.
+            // SAFETY: the area was allocated with this layout, and is not used any more.
             unsafe { alloc::dealloc(std::ptr::with_exposed_provenance_mut(area), AREA) };
         }
     }
@@ -122,7 +122,7 @@ fn cache(capacity: u64, areas: &Arc<Areas>) -> Moving {
     cache.memory(areas.clone()).clock(|| Duration::ZERO).build().unwrap()
 }
 
-/// Moves all entries once, a few buckets at a time; returns how many.
+/// Moves all entries once, a few buckets at a time. Returns how many it moved.
 fn move_all(cache: &Moving) -> usize {
     let (mut moved, mut at) = (0, Some(Cursor::default()));
     while let Some(position) = at {
@@ -157,7 +157,8 @@ fn moved_entries_are_what_they_were() {
     assert_eq!((alive.load(SeqCst), areas.given_out.load(SeqCst)), (0, 0));
 }
 
-/// Updates beside a thread that moves everything all the time: none is lost, and none comes back.
+/// Updates beside a thread that moves everything all the time: no update is lost, and no removed
+/// entry comes back.
 #[test]
 fn updates_beside_moves_are_not_lost() {
     const KEYS: u64 = 40;
@@ -177,7 +178,7 @@ fn updates_beside_moves_are_not_lost() {
                 let (cache, alive) = (&cache, &alive);
                 scope.spawn(move || {
                     for round in 0..3_000 {
-                        // Each key is one thread's.
+                        // Each key belongs to one thread.
                         let number = (round * 7 % KEYS) / 2 * 2 + thread;
                         cache.insert(Key::new(number, 0, alive), round);
                         assert_eq!(cache.get(&number).map(|found| *found.value()), Some(round));

@@ -1,4 +1,5 @@
-//! One thread: against the sequential map, the bound, the listener, iteration, settings.
+//! One thread: the cache against a sequential map, the bound, the listener, iteration, and
+//! settings.
 
 use manycore_cache::{BuildError, Builder, Cache, CasError, Cause, Change, Computed, Eviction};
 use proptest::prelude::*;
@@ -7,7 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Many keys share a bucket and a tag.
+/// Hashes keys so that many share a bucket and a tag.
 #[derive(Default, Clone, Copy)]
 struct Poor(u64);
 
@@ -121,7 +122,7 @@ fn answers_as_a_map<S: std::hash::BuildHasher>(calls: &[Call], cache: &Cache<u32
     holds(cache, &model);
 }
 
-/// Adds to a number that is there and even, removes an odd one, and puts a missing one in if it is
+/// Adds to a number if it is even, and removes it if it is odd. Inserts a missing number if it is
 /// even.
 fn count<S: std::hash::BuildHasher>(
     cache: &Cache<u32, u32, S>,
@@ -155,7 +156,7 @@ fn count<S: std::hash::BuildHasher>(
     }
 }
 
-/// By every way of looking.
+/// Checks the contents by every way of looking.
 fn holds<S: std::hash::BuildHasher>(cache: &Cache<u32, u32, S>, model: &BTreeMap<u32, u32>) {
     let all: BTreeMap<u32, u32> = cache.iter().map(|entry| (*entry.key(), *entry)).collect();
     assert_eq!((&all, cache.iter().count()), (model, model.len()));
@@ -168,7 +169,8 @@ fn holds<S: std::hash::BuildHasher>(cache: &Cache<u32, u32, S>, model: &BTreeMap
     assert_eq!(number, keys.len());
 }
 
-/// What a cache may forget, it never makes up; and it never holds more than it may.
+/// A cache may forget entries, but it never makes them up, and it never holds more than its
+/// capacity.
 fn forgets_but_never_lies(calls: &[Call], cache: &Cache<u32, u32>) {
     let mut model: BTreeMap<u32, u32> = BTreeMap::new();
     for call in calls {
@@ -316,8 +318,8 @@ fn a_scan_leaves_what_is_used_alone_under_the_resistant_policy() {
     assert!(resistant > 600 && clock < 100, "resistant {resistant}, clock {clock} of 700");
 }
 
-/// Keys of one bucket must not evict each other for ever where there is room elsewhere: a bucket
-/// has seven places, and not as many of these keys as any other.
+/// Keys of one bucket must not evict each other for ever while there is room elsewhere. A bucket
+/// has seven places, and some buckets have more of these keys than others.
 #[test]
 fn after_a_change_of_the_working_set_all_of_one_that_fits_hits() {
     let capacity = if cfg!(miri) { 200 } else { 10_000 };
@@ -337,7 +339,7 @@ fn after_a_change_of_the_working_set_all_of_one_that_fits_hits() {
     }
 }
 
-/// Keys that come in turns are used again only after all others: those of an earlier working set
+/// Keys that come in turns are used again only after all others. Keys of an earlier working set
 /// must not keep their places for ever (segment.G6).
 #[test]
 fn after_a_change_of_the_working_set_keys_in_turns_come_to_hit() {
@@ -368,7 +370,7 @@ fn a_listener_that_panics_leaves_the_cache_in_order() {
         let has_panicked = std::panic::catch_unwind(insert).is_err();
         assert!(cache.len() <= 10 && cache.weight() == cache.len() as u64);
         assert_eq!(has_panicked, !has_room, "{key} makes room unless it finds some");
-        // It took the place of the entry that was told of, or made room and did not come in.
+        // It took the place of the entry that was reported, or it made room and was not inserted.
         has_room = has_panicked && !cache.contains_key(&key);
         replaced += u32::from(has_panicked && !has_room);
         assert_eq!(cache.len(), if has_room { 9 } else { 10 });
@@ -395,7 +397,7 @@ fn stats_count_what_the_builder_asked_for() {
     assert!((stats.hit_ratio() - 1.0 / 3.0).abs() < 1e-9);
 }
 
-/// Also across the sixteen keys that are fetched together, and while the tables grow.
+/// This also holds across the sixteen keys that are fetched together, and while the tables grow.
 #[test]
 fn insertions_of_a_batch_are_seen_by_its_later_look_ups() {
     let cache: Cache<u32, usize> = Cache::builder(10_000).initial_entries(1).build().unwrap();
@@ -415,7 +417,7 @@ fn insertions_of_a_batch_are_seen_by_its_later_look_ups() {
     assert!(cache.iter().all(|entry| model.get(entry.key()) == Some(&*entry)));
 }
 
-/// Tables are as large as what is in them, or may come, needs; and everything is found.
+/// Tables are as large as their entries, or those that may come, need; and every entry is found.
 #[test]
 fn less_capacity_gives_the_tables_back() {
     for by_weight in [false, true] {
@@ -429,7 +431,7 @@ fn less_capacity_gives_the_tables_back() {
         let most = tables();
         assert!(most <= full && cache.len() <= 30_000);
         cache.set_capacity(100);
-        // Each of the 32 segments has a bucket of 64 bytes at least, and what belongs to it.
+        // Each of the 32 segments has at least one bucket of 64 bytes, and what belongs to it.
         assert!(tables() <= 16 << 10, "{by_weight}: {} bytes of {full}", tables());
         assert!(cache.len() <= 100 && !cache.is_empty());
         let there = (0..50_000).filter(|key| cache.get(key).as_deref() == Some(key)).count();

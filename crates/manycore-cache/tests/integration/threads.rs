@@ -1,4 +1,4 @@
-//! Many threads: linearizable histories of each key, the bound, and a stress with an oracle.
+//! Many threads: linearizable histories of each key, the bound, and a stress test with an oracle.
 //!
 //! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the same
 //! programs again.
@@ -18,21 +18,22 @@ use todc_utils::specifications::Specification;
 const SHARE: Duration = Duration::from_millis(700);
 const POLICIES: [Eviction; 2] = [Eviction::Clock, Eviction::ScanResistant];
 
-/// A call for one key and its answer. Entries are told apart by their versions.
+/// A call for one key, and its answer. Versions tell entries apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Done {
     Got(Option<u64>),
     Inserted(u64),
     Added(Option<u64>),
-    /// Expected, and what came of it: the new version, or the one that was there instead.
+    /// The expected version, and the result: the new version, or the version that was there
+    /// instead.
     Swapped(u64, Result<u64, Option<u64>>),
     Removed(Option<u64>),
-    /// The clock went on, beyond the time to live of all entries.
+    /// The clock moved on, beyond the time to live of all entries.
     Expired,
 }
 
-/// One key. A lossy one may be evicted at any moment, so it may always be found missing; but what
-/// is found is what was put there last, and what was missing once has not come back.
+/// The model of one key. A lossy key may be evicted at any moment, so it may always be missing. But
+/// a value that is found is the last one inserted, and a missing value does not come back.
 struct Key<const LOSSY: bool>;
 
 impl<const LOSSY: bool> Specification for Key<LOSSY> {
@@ -110,22 +111,22 @@ fn one_call(cache: &Cache<u32, u32>, key: u32, rng: &mut Rng, known: &mut u64) -
     }
 }
 
-/// What threads do beside calls at the keys of a history.
+/// What threads do beside the calls of a history.
 #[derive(Debug, Clone, Copy)]
 enum Beside<'a> {
     Nothing,
-    /// They insert at other keys, which push these out or make the table grow.
+    /// They insert other keys, which push the keys of the history out or make the table grow.
     Fill,
-    /// They halve the capacity, which replaces the table by a smaller one. There is room still.
+    /// They halve the capacity, which replaces the table by a smaller one. There is still room.
     Shrink,
     /// They move this clock on, beyond the time to live.
     Wait(&'a AtomicU64),
 }
 
-/// The time to live where there is one, in seconds.
+/// The time to live of a cache that has one, in seconds.
 const LIFE: u64 = 10;
 
-/// Random calls by a few threads at a few keys.
+/// Runs random calls of a few threads for a few keys.
 fn history(cache: &Cache<u32, u32>, seed: u64, beside: Beside<'_>) -> Vec<Event> {
     let moment = AtomicU64::new(0);
     let threads = 2 + (seed % 3) as usize;
@@ -201,8 +202,8 @@ fn histories_under_eviction_lose_entries_and_nothing_else() {
     }
 }
 
-/// An insertion that was begun before the clock went on may put something dead in the place of
-/// what came later: so a miss may always be here, too.
+/// An insertion that began before the clock moved on may replace a later entry by one that has
+/// expired already. So a miss is always possible here, too.
 #[test]
 fn histories_under_expiry_show_nothing_whose_time_is_over() {
     for eviction in POLICIES {
@@ -277,8 +278,8 @@ fn the_bound_is_kept_while_threads_insert() {
     }
 }
 
-/// Every key has one writer, so: the writer finds its last value or none; a reader never finds an
-/// older one than before; values are alive when they are looked at, and dropped once.
+/// Every key has one writer. So the writer finds its last value or none, and a reader never finds
+/// an older value than before. Values are alive when they are looked at, and are dropped once.
 fn stress(eviction: Eviction, capacity: u64) {
     const THREADS: u32 = 4;
     const OWN: usize = 100;

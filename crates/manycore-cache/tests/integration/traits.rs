@@ -1,4 +1,4 @@
-//! What every public type implements, checked by the compiler.
+//! The traits that every public type implements, checked by the compiler.
 
 use manycore_cache::{
     BatchKey, BuildError, Builder, Cache, CasError, Cause, Change, Computed, Cursor, Entry,
@@ -41,7 +41,7 @@ fn public_types_have_the_traits_that_users_expect() {
     send::<(Numbers, Builder<u32, u32>)>();
     sync::<(Numbers, Builder<u32, u32>)>();
     plain::<(Change<u32>, Cause, Cursor, Eviction, Footprint, Stats)>();
-    // Of the rest, none: a cache without a capacity is no cache.
+    // The other types have no default: a cache needs a capacity.
     default::<(Cursor, Eviction, Footprint, Stats)>();
 }
 
@@ -52,7 +52,7 @@ fn errors_are_errors() {
     assert!(of(&Numbers::new(1).compare_and_swap(1, 1, 1).unwrap_err()).contains("not in the"));
 }
 
-/// As a map is: what a closure has done to a cache before it panics is complete.
+/// As with a map, changes that a closure has made to a cache before it panics are complete.
 #[test]
 fn a_cache_crosses_catch_unwind_without_an_assertion() {
     let cache = Numbers::new(10);
