@@ -30,13 +30,13 @@ check_page() {
     ! grep -qiE '(src=.?|<link[^>]*|url\(|@import .?)https?://' "$1" || die "the page needs the network"
 }
 
-OPTIONS=$("$MANYCORE" workloads --options)
-for bench in $("$MANYCORE" workloads | cut -d' ' -f1 | uniq); do
+OPTIONS=$("$BENCH" workloads --options)
+for bench in $("$BENCH" workloads | cut -d' ' -f1 | uniq); do
     # Started below, with options of its own.
     [ "$bench" != server ] || continue
     own_options "$bench" --read-every never,10 --update 0,50 --share 0,50 --set 10 --keys 100000 \
         --ops 200000 --replays 1
-    "$MANYCORE" bench "$bench" --duration 30ms --repeat 1 --threads 2 ${OWN[@]+"${OWN[@]}"} \
+    "$BENCH" bench "$bench" --duration 30ms --repeat 1 --threads 2 ${OWN[@]+"${OWN[@]}"} \
         --format json >"$work/$bench.json"
     check_rows "$bench" "$work/$bench.json"
     # (Two measure the machine, and some are for the simulator's score.)
@@ -44,34 +44,34 @@ for bench in $("$MANYCORE" workloads | cut -d' ' -f1 | uniq); do
         die "$bench: nothing of ours was measured"
 done
 
-"$MANYCORE" bench scorecard --quick --no-check --out "$work/scorecard.txt"
+"$BENCH" bench scorecard --quick --no-check --out "$work/scorecard.txt"
 grep -q ' goals are reached$' "$work/scorecard.txt" || die "scorecard: not to the end"
 say "scorecard: $(tail -n 1 "$work/scorecard.txt"), which means nothing in so short a time"
 
 # Where rivals are installed they take part in tests, but not here.
-"$MANYCORE" bench server --impl manycored,floor --duration 30ms --repeat 1 --threads 1 --set 10 \
+"$BENCH" bench server --impl manycored,floor --duration 30ms --repeat 1 --threads 1 --set 10 \
     --keys 1000 --ops 20000 --pipeline 1,16 --format json >"$work/server.json"
 check_rows server "$work/server.json"
 grep -q '"ours":true' "$work/server.json.rows" || die "server: nothing of ours was measured"
-"$MANYCORE" bench server --impl manycored --duration 30ms --repeat 1 --threads 1 --set 0 \
+"$BENCH" bench server --impl manycored --duration 30ms --repeat 1 --threads 1 --set 0 \
     --keys 1000 --ops 20000 --pipeline 4 --rate 20000 --protocol meta --value 1000 --slice default,9 \
     --format json \
     >"$work/open.json"
 check_rows server "$work/open.json"
 
-"$MANYCORE" bench smr --stall 0.05 --repeat 1 --threads 1 --read node --format json \
+"$BENCH" bench smr --stall 0.05 --repeat 1 --threads 1 --read node --format json \
     >"$work/stall.json"
 check_rows smr "$work/stall.json"
 
 for format in table csv; do
-    "$MANYCORE" bench counter --duration 10ms --repeat 1 --threads 1 --format "$format" \
+    "$BENCH" bench counter --duration 10ms --repeat 1 --threads 1 --format "$format" \
         >"$work/counter.$format"
     [ "$(wc -l <"$work/counter.$format")" -gt 3 ] || die "the counter's $format is too short"
 done
 "$MANYCORE" doctor >"$work/doctor.txt"
 grep -qi 'clock' "$work/doctor.txt" || die "the doctor says nothing about the clock"
 
-"$MANYCORE" tour --no-virtual --budget 3s --html "$work/tour.html" >"$work/tour.txt" ||
+"$BENCH" tour --no-virtual --budget 3s --html "$work/tour.html" >"$work/tour.txt" ||
     die "the tour failed: $(cat "$work/tour.txt")"
 grep -q '[^[:space:]]' "$work/tour.txt" || die "the tour printed nothing"
 check_page "$work/tour.html"

@@ -25,11 +25,12 @@ skip() {
     exit 0
 }
 
-# The workspace is built afterwards as `cargo test` builds it, not optimised, and MANYCORE is the command.
+# The workspace is built afterwards as `cargo test` builds it, not optimised, and MANYCORE and BENCH are
+# the commands `manycore` and `manycore-bench`.
 built_workspace() {
     cargo build --workspace --locked
     # shellcheck disable=SC2034
-    MANYCORE=$TARGET/debug/manycore
+    MANYCORE=$TARGET/debug/manycore BENCH=$TARGET/debug/manycore-bench
 }
 
 # What this script builds optimised is built sooner from here on, and in a folder of its own: without
@@ -41,7 +42,7 @@ quick_builds() {
 }
 
 # own_options WORKLOAD OPTION VALUE [OPTION VALUE]...: OWN are those that the workload takes. OPTIONS is
-# what `manycore workloads --options` says.
+# what `manycore-bench workloads --options` says.
 own_options() {
     local workload=$1
     shift

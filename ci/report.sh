@@ -10,7 +10,7 @@ trap 'rm -rf "$work"' EXIT
 
 cargo build --release --locked
 report() {
-    "$TARGET/release/manycore" report --quick --runs "$work/runs" --html "$work/page.html" \
+    "$TARGET/release/manycore-bench" report --quick --runs "$work/runs" --html "$work/page.html" \
         --markdown "$work/page.md" >"$work/said" 2>"$work/progress" || die "$(tail -n 5 "$work/progress")"
 }
 report

@@ -15,8 +15,8 @@ cores=${CORES:-48}
 machine=${MACHINE:-opteron-8x6}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cargo build --release --locked
-manycore=$TARGET/release/manycore
+cargo build --release --locked -p manycore-cli -p manycore-bench
+manycore=$TARGET/release/manycore bench=$TARGET/release/manycore-bench
 
 # bench CORES FILE WORKLOAD ARGUMENTS: one benchmark with a thread on each virtual core, its rows
 # into FILE. Slices of 10 us, because the thread that ends the run is one more than there are cores.
@@ -26,14 +26,14 @@ bench() {
     # The drainer is one thread more.
     [ "$workload" != notify ] || [ "$cores" = 1 ] || threads=$((cores - 1))
     "$manycore" sim --plain --machine "$machine" --grow --cores "$cores" --set slice=24000 --top 0 -- \
-        manycore bench "$workload" --threads "$threads" --repeat 1 --format csv --out "$file" "$@" \
+        manycore-bench bench "$workload" --threads "$threads" --repeat 1 --format csv --out "$file" "$@" \
         >"$work/report" 2>"$work/said"
 }
 
 each() {
     local workload impl well=0 failed=0
-    "$manycore" workloads >"$work/each"
-    OPTIONS=$("$manycore" workloads --options)
+    "$bench" workloads >"$work/each"
+    OPTIONS=$("$bench" workloads --options)
     while read -r workload impl _; do
         # What shares nothing, and what is a process of its own.
         [ "$impl" != unshared ] && [ "$workload" != server ] || continue
@@ -59,7 +59,7 @@ factors() {
     shift 3
     bench "$cores" "$work/out" "$workload" --duration "${TIME:-2ms}" "$@" ||
         die "$workload: $(tail -n 1 "$work/said")"
-    "$manycore" compare "$workload" "$work/out" --metric "$metric" ${better[@]+"${better[@]}"}
+    "$bench" compare "$workload" "$work/out" --metric "$metric" ${better[@]+"${better[@]}"}
 }
 
 # curve WORKLOAD IMPLEMENTATION METRIC ARGUMENTS: of the rows that have the word $only, if there are
@@ -72,7 +72,7 @@ curve() {
         bench "$count" "$work/out" "$workload" --impl "$impl" --duration "${TIME:-1ms}" "$@" ||
             die "$workload: $(tail -n 1 "$work/said")"
         grep -e '^workload,' -e "${only:-.}" "$work/out" >"$work/rows"
-        figure=$("$manycore" compare "$workload" "$work/rows" --metric "$metric" --impl "$impl")
+        figure=$("$bench" compare "$workload" "$work/rows" --metric "$metric" --impl "$impl")
         printf ' %10.4g' "$figure"
     done
     printf '\n'
@@ -104,7 +104,7 @@ curves)
     ;;
 audit)
     for impl in section section-epoch crossbeam-epoch urcu brlock; do
-        "$manycore" sim --plain --audit --cores 4 --set slice=24000 -- manycore bench smr \
+        "$manycore" sim --plain --audit --cores 4 --set slice=24000 -- manycore-bench bench smr \
             --impl "$impl" --threads 4 --update 0 --ops 400000 --duration 100us --repeat 1 \
             >"$work/one" 2>"$work/said" || die "$impl: $(tail -n 1 "$work/said")"
         sed "s/^.*: cores=/$impl: cores=/" "$work/one" >>"$work/audit"
@@ -125,7 +125,7 @@ record)
         grep '^counter,.*,throughput,' "$work/out" | sed -E 's/(\.[0-9]{3})[0-9]+/\1/g' >>"$work/recorded"
     done
     mv "$work/recorded" "$recorded"
-    "$manycore" plot "$recorded" --out docs/img/scaling.svg --x "virtual cores" \
+    "$bench" plot "$recorded" --out docs/img/scaling.svg --x "virtual cores" \
         --heading "One counter, 1 to 240 cores (simulated)" --y "million additions a second" \
         counter="Counter, of this library" atomic="one atomic word" mutex="a word behind a Mutex"
     say "recorded in $recorded and drawn in docs/img/scaling.svg"

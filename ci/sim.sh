@@ -112,7 +112,7 @@ if sim --cores 2 -- sim-deadlock; then die "a deadlock was not noticed"; fi
 grep -q 'came to a deadlock.*sim-deadlock.rs' "$work/said" || die "$(cat "$work/said")"
 say "a deadlock ends the run, with the places"
 
-"$MANYCORE" tour --budget 1s --html "$work/tour.html" >"$work/tour" || die "the tour failed"
+"$BENCH" tour --budget 1s --html "$work/tour.html" >"$work/tour" || die "the tour failed"
 grep -q 'on this machine and on 48 virtual cores' "$work/tour" || die "$(cat "$work/tour")"
 "$MANYCORE" trace stat "$work/tour.mctrace" >"$work/waits" || die "the tour left no timeline"
 grep -q 'lines Line' "$work/waits" || die "no thread of the tour waited for a line: $(cat "$work/waits")"

@@ -1,4 +1,5 @@
-//! What must hold whatever is in a table that a benchmark wrote (`manycore compare`, `manycore plot`).
+//! What must hold whatever is in a table that a benchmark wrote (`manycore-bench compare`,
+//! `manycore-bench plot`).
 //!
 //! An input is such a file. Demanded is:
 //! - Memory and steps follow its length.

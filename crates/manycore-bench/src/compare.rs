@@ -1,7 +1,7 @@
 //! Compares the library with each other implementation, from the CSV that a benchmark wrote.
 //!
-//! Owns: the output of `manycore compare`. `ci/rivals.sh` runs benchmarks on virtual cores and
-//! passes it their files.
+//! Owns: the output of `manycore-bench compare`. `ci/rivals.sh` runs benchmarks on virtual cores
+//! and passes it their files.
 
 use std::{collections::HashMap, fmt::Write};
 
@@ -153,8 +153,8 @@ mod tests {
         }
     }
 
-    /// What `manycore bench list` and `manycore bench smr` wrote, and what was printed of it
-    /// (by a program in awk that this one replaced).
+    /// What `manycore-bench bench list` and `manycore-bench bench smr` wrote, and what was printed
+    /// of it (by a program in awk that this one replaced).
     #[test]
     fn recorded_rows_are_compared_as_ever() {
         let list = include_str!("compare/list.csv");

@@ -1,8 +1,8 @@
 //! Workloads of `manycore` and of its rivals, measured side by side in one run.
 //!
 //! Owns: the one place that runs threads against an implementation ([`runner`]), the workloads
-//! ([`catalogue::WORKLOADS`]), the adapters to every rival, and the output (rows, tables, the page
-//! with plots). Does not own: the command line.
+//! ([`catalogue::WORKLOADS`]), the adapters to every rival, the output (rows, tables, the page with
+//! plots), and the command ([`command`]).
 //!
 //! Laws of every figure:
 //!
@@ -23,6 +23,7 @@ pub mod arc;
 pub mod catalogue;
 pub mod chain;
 pub mod coherence;
+pub mod command;
 pub mod compare;
 mod conform;
 pub mod counter;

@@ -4,14 +4,11 @@
 //! thread. The check only gives a better message than the system's own refusal. The runner handles
 //! the refusal, too.
 
+pub use manycore_cli::machine::cores;
+
 use std::fmt;
 
 use manycore::percpu::pin;
-
-/// How many cores this process may use.
-pub fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
 
 /// A thread count beyond what the system allows.
 #[derive(Clone, Debug, PartialEq, Eq)]

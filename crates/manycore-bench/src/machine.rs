@@ -1,62 +1,6 @@
-//! The description of the machine that a result belongs to.
-//!
-//! Owns: the first line of every output.
+//! The machine that a result belongs to, and where everything that is measured allocates.
 
-use std::fmt;
-
-use serde::Serialize;
-
-use crate::limits;
-
-/// What a reader must know to compare two results.
-#[derive(Clone, Debug, Serialize)]
-pub struct Machine {
-    /// Always "machine", so that a line of JSON tells its kind by one key.
-    pub bench: &'static str,
-    /// The processor's own name.
-    pub cpu: String,
-    /// How many cores this process may use.
-    pub cores: usize,
-    /// How the library orders events between cores.
-    pub clock: String,
-    /// Which code ran.
-    pub revision: &'static str,
-    /// Where everything that is measured allocates.
-    pub allocator: &'static str,
-    /// Cargo's profile of the build.
-    pub profile: &'static str,
-    /// How many threads wanted to run in the minute before, if the system tells. Others' threads
-    /// make every figure noisy.
-    pub load: Option<f64>,
-}
-
-impl Machine {
-    /// This machine, now.
-    pub fn here() -> Self {
-        Self {
-            bench: "machine",
-            cpu: cpu_model(),
-            cores: limits::cores(),
-            clock: clock_mode(),
-            revision: REVISION,
-            allocator: ALLOCATOR,
-            profile: env!("MANYCORE_PROFILE"),
-            load: load(),
-        }
-    }
-}
-
-impl fmt::Display for Machine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cpu, cores, clock, revision, allocator, profile, load, .. } = self;
-        write!(f, "machine: {cpu}; cores: {cores}; clock: {clock}; revision: {revision}")?;
-        write!(f, "; allocator: {allocator}; profile: {profile}")?;
-        match load {
-            Some(load) => write!(f, "; load before: {load}"),
-            None => Ok(()),
-        }
-    }
-}
+pub use manycore_cli::machine::{Machine, REVISION, VERSION};
 
 /// With the feature `mimalloc`, of every program that this library is part of.
 #[cfg(feature = "mimalloc")]
@@ -65,42 +9,7 @@ static GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const ALLOCATOR: &str = if cfg!(feature = "mimalloc") { "mimalloc" } else { "system" };
 
-/// The git revision this was built from, or "unknown".
-pub const REVISION: &str = env!("MANYCORE_REVISION");
-
-/// The version and the revision.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("MANYCORE_REVISION"), ")");
-
-fn clock_mode() -> String {
-    manycore::clock::Clock::system().mode().to_string()
-}
-
-fn load() -> Option<f64> {
-    std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
-}
-
-fn cpu_model() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let value = |key: &str| {
-        let line = text.lines().find(|line| line.starts_with(key))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
-    // x86 says "model name"; many arm kernels only give the implementer's and the part's number.
-    value("model name")
-        .or_else(|| value("Hardware"))
-        .or_else(|| Some(format!("arm part {}", value("CPU part")?)))
-        .unwrap_or_else(|| std::env::consts::ARCH.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Machine;
-
-    #[test]
-    fn line_names_cpu_cores_clock_and_build() {
-        let line = Machine::here().to_string();
-        for word in ["machine: ", "cores: ", "clock: ", "revision: ", "allocator: ", "profile: "] {
-            assert!(line.contains(word), "{line}");
-        }
-    }
+/// Returns this machine, now.
+pub fn here() -> Machine {
+    Machine::here(ALLOCATOR)
 }

@@ -186,10 +186,7 @@ fn mark(row: &Row) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::{Format, KEYS, Writer, number};
-    use crate::{
-        machine::Machine,
-        row::{Params, Row},
-    };
+    use crate::row::{Params, Row};
 
     fn row(metric: &'static str) -> Row {
         let mut params = Params::new();
@@ -211,7 +208,7 @@ mod tests {
     }
 
     fn written(format: Format, rows: &[Row]) -> String {
-        let mut writer = Writer::start(Vec::new(), format, &Machine::here()).unwrap();
+        let mut writer = Writer::start(Vec::new(), format, &crate::machine::here()).unwrap();
         writer.group("2 threads", rows).unwrap();
         String::from_utf8(writer.into_inner()).unwrap()
     }
@@ -247,7 +244,7 @@ mod tests {
     #[test]
     fn only_ours_and_the_heading_are_coloured_and_only_where_it_is_wanted() {
         let rows = [Row { ours: true, ..row("throughput") }, row("throughput")];
-        let writer = Writer::start(Vec::new(), Format::Table, &Machine::here()).unwrap();
+        let writer = Writer::start(Vec::new(), Format::Table, &crate::machine::here()).unwrap();
         let mut writer = writer.coloured(true);
         writer.group("2 threads", &rows).unwrap();
         let text = String::from_utf8(writer.into_inner()).unwrap();

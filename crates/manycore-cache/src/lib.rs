@@ -31,8 +31,8 @@
 //! | counts of hits and misses | [count_reads](Builder::count_reads) |
 //!
 //! Keep the default eviction, [`Eviction::ScanResistant`], unless you have measured that
-//! [`Eviction::Clock`] suits you as well. `manycore bench kv` shows the hit ratios of both beside
-//! those of other caches.
+//! [`Eviction::Clock`] suits you as well. `manycore-bench bench kv` shows the hit ratios of both
+//! beside those of other caches.
 //!
 //! # What is guaranteed
 //!

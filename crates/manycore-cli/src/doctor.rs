@@ -2,7 +2,7 @@
 
 use std::{
     fmt::{Display, Write as _},
-    io::{self, Write, stdout},
+    io::{self, IsTerminal, Write, stderr, stdout},
 };
 
 use manycore::{
@@ -12,9 +12,13 @@ use manycore::{
     },
     percpu::{barrier, topology::Topology},
 };
-use manycore_bench::{limits, machine::Machine, output::number};
+use manycore_page::number;
 
-use crate::{args::DoctorArgs, failure::Failure, progress::Progress};
+use crate::{
+    args::DoctorArgs,
+    failure::Failure,
+    machine::{Machine, cores},
+};
 
 /// Messages each way between two cores. They take some milliseconds a pair.
 const ROUNDS: u32 = 10_000;
@@ -24,13 +28,17 @@ const PAIRS_MAX: usize = 12;
 
 /// Examines the machine and prints what it found.
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
-    print(&format!("{}\n{}{}", Machine::here(), clock(), threads()))?;
+    print(&format!("{}\n{}{}", Machine::here("system"), clock(), threads()))?;
     print(&topology(&Topology::detect()))?;
-    let progress = Progress::new(1);
+    let is_watched = stderr().is_terminal();
     let found = probe::pairs(ROUNDS, &mut |probe::Progress { done, total }| {
-        progress.stand(done, total, "messages between cores");
+        if is_watched {
+            eprint!("\rmessages between cores: {:3} %", 100 * done / total.max(1));
+        }
     });
-    drop(progress);
+    if is_watched {
+        eprint!("\r{:31}\r", "");
+    }
     print(&pairs(found, args.all_pairs))
 }
 
@@ -73,7 +81,7 @@ fn yes_no(yes: bool) -> &'static str {
 
 fn threads() -> String {
     let mut text = "\nthreads\n".to_owned();
-    line(&mut text, "cores for us", limits::cores());
+    line(&mut text, "cores for us", cores());
     let membarrier = if barrier::is_asymmetric() {
         "yes: updates may publish with plain stores"
     } else {

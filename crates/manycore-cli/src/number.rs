@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-pub(crate) fn positive(text: &str) -> Result<usize, &'static str> {
+/// Reads a whole number from 1.
+pub fn positive(text: &str) -> Result<usize, &'static str> {
     match text.parse() {
         Ok(count) if count > 0 => Ok(count),
         _ => Err("a whole number from 1 is needed"),

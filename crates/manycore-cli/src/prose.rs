@@ -4,7 +4,7 @@
 const LINE_MAX: usize = 88;
 
 /// Wraps prose into lines that fit a terminal.
-pub(crate) fn wrapped(text: &str) -> String {
+pub fn wrapped(text: &str) -> String {
     let (mut lines, mut line) = (String::new(), String::new());
     for word in text.split_whitespace() {
         if !line.is_empty() && line.len() + 1 + word.len() > LINE_MAX {

@@ -7,14 +7,14 @@ use std::{
 };
 
 /// The most bytes of a table of figures, of a run's output, or of a page.
-pub(crate) const TABLE: u64 = 64 << 20;
+pub const TABLE: u64 = 64 << 20;
 /// The most bytes of a machine file. It is more than `Machine::from_toml` takes, so that function
 /// reports the error.
-pub(crate) const MACHINE: u64 = 1 << 20;
+pub const MACHINE: u64 = 1 << 20;
 
 /// Reads a file of at most `most` bytes. Memory grows with the bytes that are read, so the length
 /// of a sparse file does no harm.
-pub(crate) fn read(path: &Path, most: u64) -> io::Result<String> {
+pub fn read(path: &Path, most: u64) -> io::Result<String> {
     let mut text = String::new();
     let length = File::open(path)?.take(most + 1).read_to_string(&mut text)?;
     if length as u64 > most {

@@ -55,8 +55,8 @@
 //! | `metrics-exporter-prometheus`, a kept handle | 39 | 9 |
 //!
 //! On one thread a counter is as fast as an atomic word (122, and 131 for `prometheus-client`).
-//! Each look-up by a macro costs some 50 ns more, and is contended. `manycore bench metrics` and
-//! `latencies`, with the feature `metrics-rivals`, measure your machine.
+//! Each look-up by a macro costs some 50 ns more, and is contended. `manycore-bench bench metrics`
+//! and `latencies`, with the feature `metrics-rivals`, measure your machine.
 //!
 //! A report reads each metric once, and an update takes no lock that a report holds. The type of a
 //! metric says how much memory it takes.

@@ -6,7 +6,7 @@
 //! pages for words and positions, and blocks of 1024 pages for the text, the hash table and the
 //! output. The text has 8 MB unless `--text` says otherwise. `--record` writes the requests of each
 //! part in their order, a line for a part: counts of single pages, and `L` for a block.
-//! `manycore bench metis` replays such a record.
+//! `manycore-bench bench metis` replays such a record.
 //!
 //! Source: the trace of Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), section 5.3.
 

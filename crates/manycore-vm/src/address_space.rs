@@ -73,7 +73,7 @@ struct Region {
 ///   Neighbouring regions have their lock bits on the same line of the table, so give each thread
 ///   its own addresses, some MiB apart. Then 24 virtual cores that map, touch and unmap 64 pages
 ///   each are 21 times as fast as one core; with a list under a lock they are 0.4 times as fast
-///   (`manycore bench faults`).
+///   (`manycore-bench bench faults`).
 /// - *Private mappings*: none. A page that is copied on write would belong to the space. It would
 ///   need a charge, an eviction and a place to be written to, and no file has these.
 ///   [`PrivatePages`](manycore::collections::PrivatePages) has such views of one cache of pages.

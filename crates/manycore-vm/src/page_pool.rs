@@ -69,8 +69,8 @@ const BATCH: usize = 256;
 /// - *Cost*: a single page takes some tens of nanoseconds and writes no shared line. Pages that
 ///   pass from thread to thread go through the pool's lock, 64 at a time. In a recorded trace, on
 ///   an EPYC with one and two threads, to take, touch and give back a page costs 0.25 and 0.1
-///   microseconds; with `mmap` and `munmap` it costs 11 and 41 (`manycore bench metis`). The first
-///   touch costs the system's page fault.
+///   microseconds; with `mmap` and `munmap` it costs 11 and 41 (`manycore-bench bench metis`). The
+///   first touch costs the system's page fault.
 /// - *Memory*: the bound is hard. Idle pages keep their memory up to [`Builder::keep`]. Memory
 ///   beyond that goes back in batches of at least 256 pages. The pool takes a byte for each page,
 ///   and 1 KiB for each thread.

@@ -134,7 +134,7 @@ pub fn cases(cores: u32) -> impl Iterator<Item = Case> {
 }
 
 impl Case {
-    /// The workload and its options, as for `manycore bench`.
+    /// The workload and its options, as for `manycore-bench bench`.
     pub fn words(&self, duration: &str, repeats: u32) -> Vec<String> {
         let Fresh { workload, implementation, arguments, .. } = self.fresh;
         let (threads, repeats) = (self.threads.to_string(), repeats.to_string());

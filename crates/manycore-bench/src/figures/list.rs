@@ -59,7 +59,7 @@ pub const PUBLISHED: &[Published] = &[
     published(OPLOG, "3(a)", "stat: references to one entry", Both(&["oplog-3"])),
     published(OPLOG, "3(b)", "... time in reference counting", Simulated(&["oplog-3b"])),
     published(OPLOG, "4", "cost of a contended write", Both(&["oplog-4"])),
-    published(OPLOG, "5, table", "system calls", Measured("manycore bench syscalls")),
+    published(OPLOG, "5, table", "system calls", Measured("manycore-bench bench syscalls")),
     published(OPLOG, "6", "OpLog's interface", Built("crates/manycore/src/oplog/log.rs")),
     published(OPLOG, "7", "the reverse map in OpLog", Built("crates/manycore/examples/rmap.rs")),
     published(OPLOG, "8", "a counter in OpLog", Built("crates/manycore/examples/counter_log.rs")),
@@ -84,8 +84,18 @@ pub const PUBLISHED: &[Published] = &[
     published(THESIS, "2.3", "insert", Built("crates/manycore/src/ldu")),
     published(THESIS, "2.4", "remove", Built("crates/manycore/src/ldu")),
     published(THESIS, "2.5", "applying the queue", Built("crates/manycore/src/ldu")),
-    published(THESIS, "2.6", "the anonymous reverse map", Measured("manycore bench fork-chain")),
-    published(THESIS, "2.7", "the reverse map of files", Measured("manycore bench rmap-fork")),
+    published(
+        THESIS,
+        "2.6",
+        "the anonymous reverse map",
+        Measured("manycore-bench bench fork-chain"),
+    ),
+    published(
+        THESIS,
+        "2.7",
+        "the reverse map of files",
+        Measured("manycore-bench bench rmap-fork"),
+    ),
     published(THESIS, "2.8", "AIM7", Both(&["ldu-aim", "ldu-throughput"])),
     published(THESIS, "2.9", "... utilisation", Simulated(&["ldu-aim-idle"])),
     published(THESIS, "2.10", "Exim, utilisation", Simulated(&["ldu-mail-idle"])),
@@ -107,7 +117,12 @@ pub const PUBLISHED: &[Published] = &[
         Built("crates/manycore/src/ldu"),
     ),
     published(DRAFT, "3, 4", "logical and physical update", Built("crates/manycore/src/ldu")),
-    published(DRAFT, "5, 6", "the reverse map of files", Measured("manycore bench rmap-fork")),
+    published(
+        DRAFT,
+        "5, 6",
+        "the reverse map of files",
+        Measured("manycore-bench bench rmap-fork"),
+    ),
     published(DRAFT, "7", "AIM7", Both(&["draft-aim"])),
     published(DRAFT, "8", "Exim", Both(&["draft-mail"])),
     published(
@@ -138,9 +153,9 @@ pub const PUBLISHED: &[Published] = &[
     published(K42, "3", "parallel make", Both(&["k42-3"])),
     published(K42, "4", "a request that counts", Both(&["k42-4"])),
     published(K42, "5, 6", "objects of a kernel", Built("crates/manycore/src/cluster")),
-    published(K42, "7", "the process object", Measured("manycore bench faults")),
+    published(K42, "7", "the process object", Measured("manycore-bench bench faults")),
     published(K42, "8", "page faults of one process", Both(&["k42-8"])),
-    published(K42, "9", "the page manager", Measured("manycore bench file-open")),
+    published(K42, "9", "the page manager", Measured("manycore-bench bench file-open")),
     published(K42, "10", "SDET on the page manager", Both(&["k42-10"])),
     published(
         K42,
@@ -214,7 +229,7 @@ mod tests {
         for one in PUBLISHED {
             match one.here {
                 Measured(command) => {
-                    let workload = command.strip_prefix("manycore bench ").expect(command);
+                    let workload = command.strip_prefix("manycore-bench bench ").expect(command);
                     assert!(catalogue::find(workload).is_some(), "{command}");
                 }
                 Built(place) => assert!(top.join(place).exists(), "{place}"),

@@ -129,7 +129,7 @@ pub struct Run {
     pub x: f64,
     /// Virtual cores.
     pub cores: u32,
-    /// The workload and its options, as for `manycore bench`.
+    /// The workload and its options, as for `manycore-bench bench`.
     pub words: Vec<String>,
     /// The only implementation, where a run shows the curve of one.
     pub alone: Option<&'static str>,

@@ -93,9 +93,9 @@ pub fn markdown(setting: &Setting, shown: &[Shown], date: &str, before: &str) ->
         "# The papers' figures\n\n\
          Each figure and table of the five papers, and what stands for it here. Then, for each \
          that runs, what the paper says and what became of it.\n\n\
-         Written by `manycore report --markdown docs/papers.md`; the page that the same command \
-         writes in HTML has the curves and all points. With `--figures` it writes the sections of \
-         these figures, and leaves the others as they were.\n\n",
+         Written by `manycore-bench report --markdown docs/papers.md`; the page that the same \
+         command writes in HTML has the curves and all points. With `--figures` it writes the \
+         sections of these figures, and leaves the others as they were.\n\n",
     );
     let kept = |id| kept(before, id).map(|section| origin::whole(before, section));
     let mut sections: Vec<(&str, String)> = all()
@@ -144,7 +144,7 @@ fn section(setting: &Setting, one: &Shown, date: &str) -> String {
     let role = if figure.calibration { "Calibration. " } else { "" };
     let _ = writeln!(text, "{role}{}\n", figure.story);
     let arguments = [&[figure.workload], figure.arguments].concat().join(" ");
-    let _ = writeln!(text, "On `{}`: `manycore bench {arguments}`.\n", figure.machine);
+    let _ = writeln!(text, "On `{}`: `manycore-bench bench {arguments}`.\n", figure.machine);
     text.push_str("| what | published | simulated | difference | |\n|---|---|---|---|---|\n");
     for finding in figure.findings(&one.simulated) {
         let (off, word) = (difference(&finding), word(figure, &finding));
@@ -225,7 +225,7 @@ fn figure(body: &mut String, one: &Shown) {
     let role = if figure.calibration { "Calibration" } else { "Validation" };
     let _ = writeln!(body, "<p><b>{role}.</b> {}</p>", escape(figure.story));
     let run = format!(
-        "{} on {}: manycore bench {} {}",
+        "{} on {}: manycore-bench bench {} {}",
         figure.id,
         figure.machine,
         figure.workload,

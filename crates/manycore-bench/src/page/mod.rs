@@ -57,7 +57,7 @@ less there is to gain, and below about ten updates for each read a plain lock is
 choice.</p>\n";
 
 const CLOSING: &str = "<h2>More</h2>\n\
-<p>Measure more with <code>manycore bench list --help</code>.</p>\n";
+<p>Measure more with <code>manycore-bench bench list --help</code>.</p>\n";
 
 /// What a hurried reader should know: how many times the best general rival ours is.
 fn headlines(page: &mut String, findings: &[Findings]) {
@@ -191,7 +191,7 @@ mod tests {
                 ("2 threads, no reads".to_owned(), group(2)),
             ],
         }];
-        let machine = Machine { cpu: "CPU <x> & co".to_owned(), ..Machine::here() };
+        let machine = Machine { cpu: "CPU <x> & co".to_owned(), ..crate::machine::here() };
         render(&machine, &findings)
     }
 

@@ -34,7 +34,7 @@ use crate::{
 pub struct Goal {
     /// What it is about, for the first column.
     pub subject: &'static str,
-    /// The workload and its options, as for `manycore bench`, without `--impl`.
+    /// The workload and its options, as for `manycore-bench bench`, without `--impl`.
     pub words: &'static str,
     /// What a user gets by default.
     pub ours: &'static str,
@@ -139,7 +139,7 @@ impl Line {
 }
 
 impl Goal {
-    /// The words of the run, as for `manycore bench`: in full, or once and short.
+    /// The words of the run, as for `manycore-bench bench`: in full, or once and short.
     pub fn run(&self, is_quick: bool) -> Vec<String> {
         let names = self.names().join(",");
         let [duration, repeats] = if is_quick { ["2ms", "1"] } else { ["150ms", "5"] };

@@ -1,5 +1,5 @@
 //! Hit ratios under generated loads, beside those of an exact LRU list. With one thread and a fixed
-//! hash function, each run has the same figures. `manycore bench kv --trace` replays recorded
+//! hash function, each run has the same figures. `manycore-bench bench kv --trace` replays recorded
 //! traces; `docs/cache.md` has the figures of some.
 
 use manycore_cache::Cache;

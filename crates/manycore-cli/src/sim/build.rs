@@ -58,7 +58,7 @@ impl Plan {
     ///
     /// # Errors
     /// Its source can't be had.
-    pub(crate) fn of_own(tools: &Tools, part: Part) -> Result<Self, Failure> {
+    pub(crate) fn of_own(tools: &Tools, part: &Part) -> Result<Self, Failure> {
         let Source { manifest, package, name, target } = source::of(part)?;
         let metadata = metadata(tools, Some(&manifest))?;
         let found = choose(&targets(&metadata), name, Some(package))?;

@@ -54,14 +54,14 @@ use crate::{
 };
 use launch::Launch;
 use outcome::Run;
-use source::Part;
+pub use source::Part;
 use standard::Standard;
 
 /// Runs the program, or the tests, as the command line says.
 ///
 /// # Errors
 /// A line that says what is missing, what failed, or how the program ended.
-pub fn run(args: &SimArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
     if args.machine == "help" {
         let written = stdout().write_all(machines::list().as_bytes());
         return written.map_err(|error| Failure::stdout(&error));
@@ -124,40 +124,40 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
 }
 
 /// A program of this project itself, built for virtual cores.
-pub(crate) struct Own {
+pub struct Own {
     program: PathBuf,
     /// The runtime that it is linked with.
     runtime: PathBuf,
 }
 
 impl Own {
-    /// Builds this command, which takes minutes the first time.
+    /// Builds a program, which may take minutes the first time.
     ///
     /// # Errors
     /// A line that says why it cannot be simulated here.
-    pub(crate) fn command() -> Result<Self, Failure> {
+    pub fn build(part: &Part) -> Result<Self, Failure> {
         let tools = toolchain::Tools::check()?;
-        let plan = build::Plan::of_own(&tools, Part::Command)?;
+        let plan = build::Plan::of_own(&tools, part)?;
         let library = runtime::find(&tools)?;
-        Self::build(&tools, &plan, &library, &plan.standard(&tools))
+        Self::of(&tools, &plan, &library, &plan.standard(&tools))
     }
 
-    /// Builds the small program of the tour, once for virtual cores and once for this machine.
+    /// Builds a program twice: for virtual cores, and for this machine.
     ///
     /// # Errors
-    /// As [`Own::command`].
-    pub(crate) fn tour() -> Result<(Self, PathBuf), Failure> {
+    /// As [`Own::build`].
+    pub fn build_both(part: &Part) -> Result<(Self, PathBuf), Failure> {
         let tools = toolchain::Tools::check()?;
-        let plan = build::Plan::of_own(&tools, Part::Tour)?;
+        let plan = build::Plan::of_own(&tools, part)?;
         let (standard, library, plain) = thread::scope(|scope| {
             let standard = scope.spawn(|| plan.standard(&tools));
             let (library, plain) = (runtime::find(&tools), plan.build_plainly(&tools));
             (standard.join().unwrap_or_else(|panic| resume_unwind(panic)), library, plain)
         });
-        Ok((Self::build(&tools, &plan, &library?, &standard)?, plain?))
+        Ok((Self::of(&tools, &plan, &library?, &standard)?, plain?))
     }
 
-    fn build(
+    fn of(
         tools: &toolchain::Tools,
         plan: &build::Plan,
         library: &Path,
@@ -167,7 +167,7 @@ impl Own {
     }
 
     /// Returns the executable for virtual cores, and the simulator that it loads.
-    pub(crate) fn files(&self) -> [&Path; 2] {
+    pub fn files(&self) -> [&Path; 2] {
         [&self.program, &self.runtime]
     }
 
@@ -175,7 +175,7 @@ impl Own {
     ///
     /// # Errors
     /// If it ends badly.
-    pub(crate) fn run(
+    pub fn run(
         &self,
         machine: &Machine,
         cores: u32,
@@ -189,7 +189,7 @@ impl Own {
     ///
     /// # Errors
     /// If it ends badly.
-    pub(crate) fn part(
+    pub fn part(
         &self,
         machine: &Machine,
         cores: u32,
@@ -206,7 +206,7 @@ impl Own {
     ///
     /// # Errors
     /// If it ends badly.
-    pub(crate) fn run_recorded(
+    pub fn run_recorded(
         &self,
         machine: &Machine,
         cores: u32,

@@ -11,7 +11,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    source::{self, Part, Source},
+    source::{self, RUNTIME, Source},
     toolchain::{Tools, folder},
 };
 use crate::failure::Failure;
@@ -31,7 +31,7 @@ pub(crate) fn find(tools: &Tools) -> Result<PathBuf, Failure> {
             Err(Failure::run(format_args!("{VARIABLE} names no {FILE}: {}", path.display())))
         };
     }
-    if let Some(source) = source::in_workspace(Part::Runtime) {
+    if let Some(source) = source::in_workspace(&RUNTIME) {
         return build(tools, &source);
     }
     let installed = std::env::current_exe().ok().and_then(|command| {
@@ -41,7 +41,7 @@ pub(crate) fn find(tools: &Tools) -> Result<PathBuf, Failure> {
     });
     match installed {
         Some(path) => absolute(&path),
-        None => build(tools, &source::of(Part::Runtime)?),
+        None => build(tools, &source::of(&RUNTIME)?),
     }
 }
 

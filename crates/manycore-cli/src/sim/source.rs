@@ -15,16 +15,32 @@ use crate::failure::Failure;
 /// The version of all packages of this project.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The parts that can be built.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// This command.
-    Command,
-    /// The small program of the tour.
-    Tour,
-    /// The library that a simulated program is linked with.
-    Runtime,
+/// A program or library of this project that a command builds.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its package in the workspace.
+    pub package: &'static str,
+    /// The program in the package, or the library.
+    pub name: &'static str,
+    /// Where there is no workspace, it is a project of its own, in this folder.
+    pub folder: &'static str,
+    /// The package that the project consists of.
+    pub depends_on: &'static str,
+    /// True if it is a library and not a program.
+    pub is_library: bool,
+    /// The project's only source file.
+    pub text: &'static str,
 }
+
+/// The library that a simulated program is linked with.
+pub(crate) const RUNTIME: Part = Part {
+    package: "manycore-sim-rt",
+    name: "manycore_sim_rt",
+    folder: "manycore-runtime",
+    depends_on: "manycore-sim-rt",
+    is_library: true,
+    text: "pub use dependency::*;\n",
+};
 
 /// A package that cargo can build, and the name of its program or library.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,57 +52,11 @@ pub(crate) struct Source {
     pub(crate) target: Option<PathBuf>,
 }
 
-/// A part as a project of its own: the package that it consists of, and its only file.
-struct Project {
-    folder: &'static str,
-    depends_on: &'static str,
-    library: bool,
-    file: &'static str,
-    text: &'static str,
-}
-
-impl Part {
-    /// Returns the package in the workspace, and the program in it.
-    fn in_workspace(self) -> (&'static str, &'static str) {
-        match self {
-            Part::Command => ("manycore-cli", "manycore"),
-            Part::Tour => ("manycore-sim-tests", "sim-tour"),
-            Part::Runtime => ("manycore-sim-rt", "manycore_sim_rt"),
-        }
-    }
-
-    fn project(self) -> Project {
-        match self {
-            Part::Command => Project {
-                folder: "manycore-command",
-                depends_on: "manycore-cli",
-                library: false,
-                file: "main.rs",
-                text: "fn main() -> std::process::ExitCode {\n    manycore_cli::main()\n}\n",
-            },
-            Part::Tour => Project {
-                folder: "manycore-tour",
-                depends_on: "manycore",
-                library: false,
-                file: "main.rs",
-                text: include_str!("../../programs/sim-tour.rs"),
-            },
-            Part::Runtime => Project {
-                folder: "manycore-runtime",
-                depends_on: "manycore-sim-rt",
-                library: true,
-                file: "lib.rs",
-                text: "pub use dependency::*;\n",
-            },
-        }
-    }
-}
-
 /// Returns the source of `part` in the workspace that this command was built in, if it still
 /// exists.
-pub(crate) fn in_workspace(part: Part) -> Option<Source> {
+pub(crate) fn in_workspace(part: &Part) -> Option<Source> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let (package, name) = part.in_workspace();
+    let Part { package, name, .. } = *part;
     let manifest = workspace.join(package).join("Cargo.toml");
     // A registry's packages lie beside each other, too, but not in a workspace.
     let there = manifest.is_file() && workspace.join("../Cargo.lock").is_file();
@@ -97,7 +67,7 @@ pub(crate) fn in_workspace(part: Part) -> Option<Source> {
 ///
 /// # Errors
 /// There is no cache folder, or it can't be written.
-pub(crate) fn of(part: Part) -> Result<Source, Failure> {
+pub(crate) fn of(part: &Part) -> Result<Source, Failure> {
     if let Some(source) = in_workspace(part) {
         return Ok(source);
     }
@@ -117,18 +87,18 @@ fn cache_folder() -> Option<PathBuf> {
 }
 
 /// Writes the part's project into `folder`.
-fn write_project(part: Part, folder: &Path) -> Result<Source, Failure> {
-    let Project { folder: package, depends_on, library, file, text } = part.project();
-    let (_, name) = part.in_workspace();
+fn write_project(part: &Part, folder: &Path) -> Result<Source, Failure> {
+    let Part { name, folder: package, depends_on, is_library, text, .. } = *part;
+    let file = if is_library { "lib.rs" } else { "main.rs" };
     let root = folder.join(package);
-    let kind = if library {
+    let kind = if is_library {
         format!("[lib]\nname = \"{name}\"\ncrate-type = [\"cdylib\"]\n")
     } else {
         format!("[[bin]]\nname = \"{name}\"\npath = \"src/{file}\"\n")
     };
     // The library has the name of the package that it consists of, so the dependency gets another
     // name.
-    let key = if library { "dependency" } else { depends_on };
+    let key = if is_library { "dependency" } else { depends_on };
     let manifest = format!(
         "# Written by the manycore command, version {VERSION}.\n\
          [package]\nname = \"{package}\"\nversion = \"{VERSION}\"\nedition = \"2024\"\n\
@@ -161,14 +131,21 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    const PARTS: [Part; 3] = [Part::Command, Part::Tour, Part::Runtime];
+    const PROGRAM: Part = Part {
+        package: "manycore-cli",
+        name: "manycore",
+        folder: "manycore-command",
+        depends_on: "manycore-cli",
+        is_library: false,
+        text: "fn main() -> std::process::ExitCode {\n    manycore_cli::main()\n}\n",
+    };
 
     #[test]
     fn parts_are_members_of_this_workspace() {
-        for part in PARTS {
-            let source = of(part).unwrap();
-            assert_eq!((source.package, source.name), part.in_workspace());
-            assert_eq!(Some(source), in_workspace(part));
+        for part in [PROGRAM, RUNTIME] {
+            let source = of(&part).unwrap();
+            assert_eq!((source.package, source.name), (part.package, part.name));
+            assert_eq!(Some(source), in_workspace(&part));
         }
     }
 
@@ -177,13 +154,13 @@ mod tests {
     #[test]
     fn projects_depend_on_the_packages_of_this_version_and_are_written_once() {
         let folder = tempfile::tempdir().unwrap();
-        for part in PARTS {
-            let source = write_project(part, folder.path()).unwrap();
+        for part in [PROGRAM, RUNTIME] {
+            let source = write_project(&part, folder.path()).unwrap();
             let manifest = fs::read_to_string(&source.manifest).unwrap();
             assert!(manifest.contains(&format!("version = \"={VERSION}\"")), "{manifest}");
-            assert!(manifest.contains(part.project().depends_on), "{manifest}");
+            assert!(manifest.contains(part.depends_on), "{manifest}");
             let before = fs::metadata(&source.manifest).unwrap().modified().unwrap();
-            assert_eq!(write_project(part, folder.path()).unwrap(), source);
+            assert_eq!(write_project(&part, folder.path()).unwrap(), source);
             assert_eq!(fs::metadata(&source.manifest).unwrap().modified().unwrap(), before);
         }
     }

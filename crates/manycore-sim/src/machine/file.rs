@@ -83,10 +83,10 @@ impl Machine {
     ///     base = "xeon-4x10"
     ///     [parameters]
     ///     sockets = 2
-    ///     same_socket = { value = 90, source = "manycore bench coherence" }
+    ///     same_socket = { value = 90, source = "manycore-bench bench coherence" }
     /// "#).unwrap();
     /// assert_eq!(machine.cores(), 20);
-    /// assert_eq!(machine.source("same_socket"), "manycore bench coherence");
+    /// assert_eq!(machine.source("same_socket"), "manycore-bench bench coherence");
     /// ```
     pub fn from_toml(text: &str) -> Result<Machine, FileError> {
         if text.len() > TEXT_MAX {

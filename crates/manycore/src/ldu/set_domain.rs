@@ -112,7 +112,7 @@ pub type SetMember<V> = Element<(SetId, V)>;
 /// In both, [`Queue`](super::Queue) says whether each thread has a queue or all threads share one.
 /// For a million separate sets, that decides the memory; a domain has its queues only once.
 ///
-/// Forks in a millisecond by two threads of an EPYC, as `manycore bench fork-chain` counts them:
+/// Forks in a millisecond by two threads of an EPYC, as `manycore-bench bench fork-chain` counts:
 ///
 /// | a read after each | 1,000 changes | 100 | 10 |
 /// |---|---|---|---|
@@ -240,8 +240,8 @@ impl<T: fmt::Debug> fmt::Debug for SetMap<T> {
 /// through the list, it puts in again, also into another set, and also while a queue still has the
 /// member. Then the whole life of a member is two atomic instructions on a line of the thread, with
 /// neither memory nor a queue. On two cores without reads, this makes sets of one to five members
-/// come and go four times as fast (`manycore bench fork-chain`). Queues for each set cannot do
-/// that: a member that waits in one set's queue cannot serve another set.
+/// come and go four times as fast (`manycore-bench bench fork-chain`). Queues for each set cannot
+/// do that: a member that waits in one set's queue cannot serve another set.
 ///
 /// Use one list for each thread; a list may be moved to another thread. A list may take members
 /// that other threads inserted.

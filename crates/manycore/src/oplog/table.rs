@@ -342,8 +342,8 @@ pub(crate) fn prepare_for_forks() {
 }
 
 /// The calling thread closes and folds a hot state whose readers wait for that, by code of the
-/// library alone; or has claimed it, or has locked what such code locks. A fork waits for the end of
-/// this: in the child, readers would wait for ever for a thread that does not exist there.
+/// library alone; or has claimed it, or has locked what such code locks. A fork waits for the end
+/// of this: in the child, readers would wait for ever for a thread that does not exist there.
 ///
 /// Such a thread may wait for another (promotion.H5). So none waits to begin as long as another has
 /// begun: a fork does not come in between.

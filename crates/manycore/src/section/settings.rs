@@ -32,8 +32,8 @@ pub enum Mode {
     /// allocator takes it. With two threads, a node takes some 12 ns with a [slab](crate::slab),
     /// and 30 to 40 ns with the C library's `malloc`. So 470 MB of nodes of 64 bytes are gone a
     /// tenth to a quarter of a second after the section. Prefetching the nodes' lines, or freeing
-    /// more at a time, changes neither figure. (`manycore bench smr --stall 1` measures it.) In
-    /// `Bounded` mode, no such backlog arises.
+    /// more at a time, changes neither figure. (`manycore-bench bench smr --stall 1` measures it.)
+    /// In `Bounded` mode, no such backlog arises.
     #[default]
     Epoch,
     /// As `Epoch`, and nodes carry the era of their birth: a stalled section holds back only what

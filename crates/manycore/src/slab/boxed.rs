@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 ///
 /// On two threads of an EPYC (a virtual machine), an allocation and a free of an object of 64 bytes
 /// take 13 ns together. With [`Slab::alloc_raw`] they take 11 ns, and with the C library's `malloc`
-/// 16. If another thread frees the object, it is 29, 27 and 117 ns (`manycore bench slab`).
+/// 16. If another thread frees the object, it is 29, 27 and 117 ns (`manycore-bench bench slab`).
 ///
 /// ```
 /// use manycore::slab::Slab;

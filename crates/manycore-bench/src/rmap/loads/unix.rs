@@ -74,8 +74,9 @@ pub(crate) trait Unix: Sized + 'static {
 }
 
 /// Times of the real things, in nanoseconds, on one core of an AMD EPYC (Zen 4) in a virtual
-/// machine, Linux 6.18: `manycore bench syscalls` measures all but the first, which is that of a
-/// small program in C (`manycore bench spawn` tells, after its rows, that of the command itself).
+/// machine, Linux 6.18: `manycore-bench bench syscalls` measures all but the first, which is that
+/// of a small program in C (`manycore-bench bench spawn` tells, after its rows, that of the command
+/// itself).
 mod nanos {
     /// A process that is copied (`fork`), ends, and is waited for.
     pub(super) const FORK: u64 = 120_000;

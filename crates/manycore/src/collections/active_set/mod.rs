@@ -35,8 +35,8 @@ use std::ptr::NonNull;
 /// When not: if only the size of the set matters, take [`Counter`](super::Counter). Nor with keys
 /// other than integers if the oldest is queried at every registration. If each thread has at most
 /// one member at a time, and a fixed slot for it, an array of padded atomics that the cleaner scans
-/// is faster. Leaving need not be a full fence there. (`manycore bench active-set` measures both,
-/// and a search tree behind a mutex.)
+/// is faster. Leaving need not be a full fence there. (`manycore-bench bench active-set` measures
+/// both, and a search tree behind a mutex.)
 ///
 /// ```
 /// use manycore::collections::ActiveSet;

@@ -157,7 +157,7 @@ impl Drop for Level {
 /// bytes, pages, connections, tokens. When not: for a count without a limit, take a
 /// [`Counter`](super::Counter). If a limit may be overshot a little, keep a number for each thread.
 /// Two threads of an EPYC that charge and release make 177 million pairs a second; with an atomic
-/// count at each level, 29 million (`manycore bench budget`).
+/// count at each level, 29 million (`manycore-bench bench budget`).
 ///
 /// Each thread holds some credits at each level that it charges. A charge that they cover touches a
 /// line of the thread's own. When the credits run out, the charge takes a batch from the level

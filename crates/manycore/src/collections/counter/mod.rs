@@ -186,8 +186,8 @@ impl Drop for Counter {
 /// KiB. For values of a wide range, such as latencies, there is [`Histogram`].
 ///
 /// Two threads of an EPYC count 296 million values a second in 64 buckets, with an array of atomics
-/// 98, with padded ones 236. With a sum at every 100 values it is 98, 88 and 174 (`manycore bench
-/// histogram`).
+/// 98, with padded ones 236. With a sum at every 100 values it is 98, 88 and 174 (`manycore-bench
+/// bench histogram`).
 ///
 /// ```
 /// use manycore::collections::CounterArray;

@@ -144,7 +144,7 @@ use std::marker::PhantomData;
 /// The `drain` calls take batches and get more events through, because they leave the senders time:
 /// the next gathering comes after a rest. The rest is the duration of the last gathering for each
 /// event that it brought, at most 16 times that and 50 us. While the queue has no logs, it is 1 us.
-/// `manycore bench notify` has figures of both, `--gap` for single events.
+/// `manycore-bench bench notify` has figures of both, `--gap` for single events.
 ///
 /// - Consistency: linearizable; first in, first out, across all threads.
 /// - Progress: a send waits while a merge takes its log, at the bound, or, while the queue is small

@@ -49,7 +49,7 @@ struct Item<K, V> {
 /// Take marks, unless the lines of entries must not move between cores. Measured on two threads of
 /// an EPYC (a virtual machine) that fork and exit processes of 8 mappings: 6.0 million a second
 /// with marks and 2.6 with logs. If the other thread removes the mappings: 2.8 with marks and 0.6
-/// with logs (`manycore bench rmap-fork` and `rmap-hand`).
+/// with logs (`manycore-bench bench rmap-fork` and `rmap-hand`).
 ///
 /// When not: if queries are about as frequent as changes, a `Mutex` around an interval tree is
 /// better.

@@ -96,7 +96,7 @@ impl<T: Send + 'static> Rep for Shelf<T> {
 /// allocator; for one object for each thread, a thread-local.
 ///
 /// Two threads of an EPYC that take and return make 167 million pairs a second. A bounded lock-free
-/// queue makes 87 million, a `Vec` behind a mutex 13 (`manycore bench object-pool`).
+/// queue makes 87 million, a `Vec` behind a mutex 13 (`manycore-bench bench object-pool`).
 ///
 /// - Consistency: never more objects than the bound. [`take`](Self::take) is refused if it found
 ///   none idle anywhere. While others give objects back, it may miss the last of them.

@@ -173,9 +173,9 @@ pub use view::RangeMapView;
 /// | single pages, every fourth | 99 |
 /// | single pages far apart, one in each 64 megabytes | 127 |
 ///
-/// Millions of operations a second on a quiet EPYC with two cores (`manycore bench ranges`): this
-/// map and the best of its rivals. The rivals are a `BTreeMap` behind a `RwLock`, `rangemap` behind
-/// a lock, a skip list, and a tree of range locks.
+/// Millions of operations a second on a quiet EPYC with two cores (`manycore-bench bench ranges`):
+/// this map and the best of its rivals. The rivals are a `BTreeMap` behind a `RwLock`, `rangemap`
+/// behind a lock, a skip list, and a tree of range locks.
 ///
 /// | ranges | updates | one thread | best rival | two threads | best rival |
 /// |---|---|---|---|---|---|

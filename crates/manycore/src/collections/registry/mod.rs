@@ -511,7 +511,7 @@ impl<T: Send + Sync + 'static> RegistryBuilder<T> {
     ///
     /// Take marks too if walks are not rare. Two threads of an EPYC (a virtual machine) that
     /// register and drop their own entries make 102 million pairs a second with marks and 90
-    /// million with logs. With a walk after every 100 pairs it is 75 and 39 (`manycore bench
+    /// million with logs. With a walk after every 100 pairs it is 75 and 39 (`manycore-bench bench
     /// registry`).
     ///
     /// [`logs`](Self::logs) and [`publish`](Self::publish) are ignored with marks. The next drain

@@ -124,7 +124,8 @@ where
 /// [`HashMap`](super::HashMap) reads one copy without a lock, and is the better choice unless
 /// memory is far away or reads are to stay within one core's cache. On two cores of an EPYC (a
 /// virtual machine) with one NUMA node, with 1,000 keys, `HashMap` makes 94 million gets a second
-/// and this map 45. If one operation of 100 is an update, it is 80 and 30 (`manycore bench map`).
+/// and this map 45. If one operation of 100 is an update, it is 80 and 30 (`manycore-bench bench
+/// map`).
 ///
 /// ```
 /// use manycore::collections::ReplicatedMap;

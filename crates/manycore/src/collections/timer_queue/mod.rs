@@ -202,8 +202,8 @@ impl<T> Drop for Timers<T> {
 /// Call `advance(now)` before the first insertion if your time does not begin near zero.
 ///
 /// When not: if most timers fire, or if each thread advances after every hundred insertions or so.
-/// Then a wheel behind a lock is better (`manycore bench timers` shows where the line is). For
-/// events in the order in which they came, see [`EventQueue`](super::EventQueue).
+/// Then a wheel behind a lock is better (`manycore-bench bench timers` shows where the line is).
+/// For events in the order in which they came, see [`EventQueue`](super::EventQueue).
 ///
 /// ```
 /// use manycore::collections::TimerQueue;

@@ -16,8 +16,8 @@ use hashbrown::HashMap;
 /// Use a [`DeferredSet`](crate::ldu::DeferredSet) if each element is an object that can hold a
 /// mark, and this log if it is only a key. Let two threads of an EPYC (a virtual machine) add and
 /// remove elements of one list. They make 260 million pairs a second with marks, and 23 million
-/// with this log. With a read after every 100 pairs they make 76 and 16 million (`manycore bench
-/// list`).
+/// with this log. With a read after every 100 pairs they make 76 and 16 million (`manycore-bench
+/// bench list`).
 ///
 /// ```
 /// use manycore::oplog::{Absorbing, Cancel, Deferred, Logs, Op};

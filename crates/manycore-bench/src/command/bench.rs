@@ -1,12 +1,13 @@
-//! `manycore bench`.
+//! `manycore-bench bench`.
 
 use std::io::{Write, stdout};
 
 use anstream::{AutoStream, ColorChoice};
-use manycore_bench::{machine::Machine, output::Writer};
+use manycore_cli::{failure::Failure, save};
 use manycore_trace::{Class, Recorder, Recording};
 
-use crate::{bench_args::BenchArgs, failure::Failure, progress::Progress, save};
+use super::{bench_args::BenchArgs, progress::Progress};
+use crate::{machine, output::Writer};
 
 /// Events of the library's objects while a workload runs.
 const LIBRARY: Class = Class::new(1, "library");
@@ -64,7 +65,7 @@ fn run_to<W: Write>(
     }
     let groups = (workload.groups)(&options).map_err(Failure::usage)?;
     let runner = options.runner();
-    let writer = Writer::start(out, args.format(), &Machine::here());
+    let writer = Writer::start(out, args.format(), &machine::here());
     let mut writer = writer.map_err(|error| failed(&error))?.coloured(is_coloured);
     let progress = Progress::over_runs(groups.iter(), &runner);
     for group in &groups {
@@ -85,7 +86,7 @@ fn run_to<W: Write>(
 fn tell_context(workload: &str, threads: &[usize], progress: &Progress) {
     #[cfg(target_os = "linux")]
     if ["rmap-fork", "fork-chain", "spawn"].contains(&workload) {
-        match manycore_bench::rmap::host::context(threads) {
+        match crate::rmap::host::context(threads) {
             Ok(Some(line)) => progress.note(&line),
             Ok(None) => {}
             Err(error) => progress.note(&format!("no context, real processes: {error}")),

@@ -1,9 +1,10 @@
-//! `manycore plot`: draws a picture of a file of `bench --format csv`, for the documents.
+//! `manycore-bench plot`: draws a picture of a file of `bench --format csv`, for the documents.
 
-use manycore_bench::compare::by_threads;
+use manycore_cli::{failure::Failure, save, text};
 use manycore_page::{Curve, Plot};
 
-use crate::{args::PlotArgs, failure::Failure, save, text};
+use super::args::PlotArgs;
+use crate::compare::by_threads;
 
 /// Writes the picture.
 pub fn run(args: &PlotArgs) -> Result<(), Failure> {

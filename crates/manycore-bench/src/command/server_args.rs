@@ -1,4 +1,4 @@
-//! The options of `manycore bench server`.
+//! The options of `manycore-bench bench server`.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -6,7 +6,9 @@ use std::{
 };
 
 use clap::Args;
-use manycore_bench::server::{Protocol, ServerOptions, VALUE};
+use manycore_cli::number::positive;
+
+use crate::server::{Protocol, ServerOptions, VALUE};
 
 /// The most requests under way on a connection. Their bytes must fit in the sockets' buffers.
 const PIPELINE_MAX: usize = 1024;
@@ -27,7 +29,7 @@ pub struct ServerArgs {
           default_value = "1,16,64")]
     pipeline: Vec<usize>,
     /// Connections
-    #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = crate::number::positive)]
+    #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = positive)]
     connections: usize,
     /// Keys of a get in the group of gets with many keys; 1 leaves it out
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = depth)]

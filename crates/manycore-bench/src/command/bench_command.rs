@@ -1,4 +1,4 @@
-//! The command line of `manycore bench`: a workload's subcommand, or the scorecard's.
+//! The command line of `manycore-bench bench`: a workload's subcommand, or the scorecard's.
 //!
 //! Owns: the choice between the two, and the scorecard's options. Does not own: the workloads'
 //! options, which are in `bench_args`.
@@ -6,13 +6,13 @@
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand, builder::PossibleValuesParser};
-use manycore_bench::scorecard::SUBJECTS;
 
-use crate::bench_args::{BenchArgs, Format};
+use super::bench_args::{BenchArgs, Format};
+use crate::scorecard::SUBJECTS;
 
 const NAME: &str = "scorecard";
 
-/// The subcommands of `manycore bench`.
+/// The subcommands of `manycore-bench bench`.
 pub enum BenchCommand {
     /// Run one workload.
     Workload(Box<BenchArgs>),

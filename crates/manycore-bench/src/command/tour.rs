@@ -1,4 +1,4 @@
-//! `manycore tour`.
+//! `manycore-bench tour`.
 
 use std::{
     fmt::Write as _,
@@ -6,23 +6,22 @@ use std::{
 };
 
 use anstream::{AutoStream, ColorChoice};
-use manycore_bench::{
-    machine::Machine,
+use manycore_cli::{failure::Failure, prose::wrapped, save};
+
+use super::{args::TourArgs, progress::Progress, tour_virtual};
+use crate::{
+    machine,
     output::{Format, Writer, number},
     page,
     runner::Runner,
     tour::{Chapter, Findings, Verdict, plan, public_name},
 };
 
-use crate::{
-    args::TourArgs, failure::Failure, progress::Progress, prose::wrapped, save, tour_virtual,
-};
-
 /// Measures, prints, and writes the page.
 pub fn run(args: &TourArgs) -> Result<(), Failure> {
     // If the page cannot be written, say so now and not after half a minute.
     save::check(&args.html)?;
-    let machine = Machine::here();
+    let machine = machine::here();
     let (chapters, runner) = plan(args.budget);
     let failed = |error: io::Error| Failure::stdout(&error);
     let is_coloured = AutoStream::choice(&stdout()) != ColorChoice::Never;
@@ -38,7 +37,7 @@ pub fn run(args: &TourArgs) -> Result<(), Failure> {
     save::whole(&args.html, page::render(&machine, &findings).as_bytes())?;
     writer.prose(&summary(&findings)).map_err(failed)?;
     let virtual_part = if args.no_virtual {
-        "\n`manycore tour` shows some of this on 48 virtual cores as well.".to_owned()
+        "\n`manycore-bench tour` shows some of this on 48 virtual cores as well.".to_owned()
     } else {
         tour_virtual::text(&args.html.with_extension("mctrace"))
     };

@@ -1,20 +1,17 @@
-//! `manycore workloads` and `manycore compare`, with which scripts query benchmarks and their
-//! files.
+//! `manycore-bench workloads` and `manycore-bench compare`, with which scripts query benchmarks and
+//! their files.
 
 use std::{
     fmt::Write as _,
     io::{self, Write, stdout},
 };
 
-use manycore_bench::{
+use manycore_cli::{failure::Failure, text};
+
+use super::args::{CompareArgs, WorkloadsArgs};
+use crate::{
     catalogue::WORKLOADS,
     compare::{Better, factors, figure_of},
-};
-
-use crate::{
-    args::{CompareArgs, WorkloadsArgs},
-    failure::Failure,
-    text,
 };
 
 /// Prints a line for each implementation of each workload, or for each of its own options.

@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
-use manycore_bench::figures::{
+use manycore_cli::{failure::Failure, save, sim::Own, text};
+use manycore_sim::{Machine, PARAMETERS, calibrate::Calibration};
+
+use super::store::Store;
+use crate::command::{args, bench, progress::Progress, simulated};
+use crate::figures::{
     fresh::{self, Compared},
     page::Real,
 };
-use manycore_sim::{Machine, PARAMETERS, calibrate::Calibration};
-
-use super::{for_benchmarks, store::Store};
-use crate::{args, bench, failure::Failure, progress::Progress, save, sim::Own, text};
 
 /// The duration of each run on virtual cores: in full, and with `--quick`.
 const VIRTUAL: [&str; 2] = ["1ms", "300us"];
@@ -32,7 +33,7 @@ pub(super) fn run(
     command: &Own,
     progress: &Progress,
 ) -> Result<Real, Failure> {
-    let machine = for_benchmarks(this_machine(store.path("this-host.toml"))?);
+    let machine = simulated::for_benchmarks(this_machine(store.path("this-host.toml"))?);
     let (length, repeats) = REAL[usize::from(quick)];
     let (mut measured, mut now) = (Vec::new(), false);
     for case in fresh::cases(here) {
@@ -76,7 +77,7 @@ fn warn_if_moved(before: &Machine, after: &Machine) {
         .map(|machine| f64::from(machine.same_socket) * 1e3 / f64::from(machine.mhz));
     if before.max(after) > MOVED * before.min(after) {
         eprintln!(
-            "manycore report: a line takes {after:.0} ns from core to core now, and took \
+            "manycore-bench report: a line takes {after:.0} ns from core to core now, and took \
              {before:.0} when this machine was calibrated: two threads were not measured on the \
              machine that is simulated"
         );
@@ -96,7 +97,7 @@ fn this_machine(path: PathBuf) -> Result<Machine, Failure> {
             (found.machine, text)
         }
         Err(error) => {
-            eprintln!("manycore report: this machine is not calibrated: {error}");
+            eprintln!("manycore-bench report: this machine is not calibrated: {error}");
             let machine = Machine::this_host();
             let text = machine.to_toml();
             (machine, text)

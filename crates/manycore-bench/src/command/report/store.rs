@@ -12,10 +12,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use manycore_bench::machine::VERSION;
+use manycore_cli::{failure::Failure, save, sim::Own, text};
 use manycore_sim::Machine;
 
-use crate::{failure::Failure, save, sim::Own, text};
+use crate::machine::VERSION;
 
 /// Where runs are kept.
 pub(crate) struct Store {
@@ -35,7 +35,7 @@ impl Store {
         let files = files.collect::<Result<Vec<_>, _>>()?;
         let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = cpus.lines().find(|line| line.starts_with("model name")).unwrap_or_default();
-        let here = number(&(VERSION, model, manycore_bench::limits::cores()));
+        let here = number(&(VERSION, model, crate::limits::cores()));
         Ok(Self { folder: folder.to_owned(), program: number(&files), here })
     }
 

@@ -2,15 +2,16 @@
 //!
 //! Owns: what is built and run for it, and its table. The program is `sim-tour` of
 //! `manycore-sim-tests`. It is small, so that the tour can build it for virtual cores; building the
-//! benchmarks with all their rivals would take minutes. Only `manycore tour` does this. A bare
-//! `manycore`, the first thing that a newcomer runs, builds nothing.
+//! benchmarks with all their rivals would take minutes. Only `manycore-bench tour` does this. A
+//! bare
+//! `manycore-bench`, the first thing that a newcomer runs, builds nothing.
 
 use std::{fmt::Write, path::Path, process::Command};
 
-use manycore_bench::output::number;
+use manycore_cli::{failure::Failure, prose::wrapped, save, sim::Own};
 use manycore_sim::{Machine, report::CLAIM};
 
-use crate::{failure::Failure, prose::wrapped, report::for_benchmarks, save, sim::Own};
+use crate::{command::simulated, limits, output::number};
 
 /// The number of virtual cores: all cores of the machine.
 const CORES: u32 = 48;
@@ -33,7 +34,7 @@ type Rates = [f64; 2];
 /// Returns this part as text: a table, or a sentence that says why there is none. Writes a
 /// recording of the virtual threads' waits into the file `timeline`.
 pub fn text(timeline: &Path) -> String {
-    eprintln!("manycore tour: building a small program for {CORES} virtual cores");
+    eprintln!("manycore-bench tour: building a small program for {CORES} virtual cores");
     match table(timeline) {
         Ok(table) => table,
         Err(failure) => {
@@ -46,9 +47,9 @@ pub fn text(timeline: &Path) -> String {
 
 fn table(timeline: &Path) -> Result<String, Failure> {
     let machine = Machine::named("opteron-8x6").expect("a model that is shipped");
-    let machine = for_benchmarks(machine);
-    let (own, plain) = Own::tour()?;
-    eprintln!("manycore tour: running it here, then on {CORES} virtual cores");
+    let machine = simulated::for_benchmarks(machine);
+    let (own, plain) = Own::build_both(&simulated::TOUR)?;
+    eprintln!("manycore-bench tour: running it here, then on {CORES} virtual cores");
     let output = Command::new(&plain)
         .arg(MICROS.to_string())
         .output()
@@ -57,7 +58,7 @@ fn table(timeline: &Path) -> Result<String, Failure> {
     let (printed, waits) = own.run_recorded(&machine, CORES, &[VIRTUAL_MICROS.to_string()])?;
     let simulated = rates(&printed)?;
     save::whole(timeline, &waits)?;
-    let cores = manycore_bench::limits::cores();
+    let cores = limits::cores();
     let mut text = format!(
         "\nThe same program on this machine and on {CORES} virtual cores ({}), operations a \
          microsecond\n",
@@ -84,7 +85,7 @@ fn table(timeline: &Path) -> Result<String, Failure> {
         text.truncate(text.trim_end().len());
         text.push('\n');
     }
-    let more = "`manycore report` compares with published figures.";
+    let more = "`manycore-bench report` compares with published figures.";
     text.push_str(&wrapped(&format!("{CLAIM} {more}")));
     // The file's name is on one line, so that a reader can copy it.
     let file = timeline.display();

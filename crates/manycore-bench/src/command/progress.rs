@@ -3,7 +3,8 @@
 use std::io::{IsTerminal, Write, stderr};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use manycore_bench::runner::{Case, Group, Runner};
+
+use crate::runner::{Case, Group, Runner};
 
 /// A bar over all runs of some groups.
 pub struct Progress(ProgressBar);
@@ -25,13 +26,6 @@ impl Progress {
         let style = ProgressStyle::with_template("{bar:30} {percent:>3}% {eta:>4} left  {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         Self(bar)
-    }
-
-    /// Sets the bar to step `at` of `of`.
-    pub fn stand(&self, at: usize, of: usize, what: &str) {
-        self.0.set_length(of as u64);
-        self.0.set_message(what.to_owned());
-        self.0.set_position(at as u64);
     }
 
     /// Moves on to the next run.

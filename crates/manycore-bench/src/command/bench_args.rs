@@ -1,5 +1,5 @@
-//! The command line of `manycore bench`: a subcommand for each workload, with the options that the
-//! workload takes.
+//! The command line of `manycore-bench bench`: a subcommand for each workload, with the options
+//! that the workload takes.
 //!
 //! Owns: the names and the bounds of options. Does not own: which workload takes which option; the
 //! catalogue says that. All subcommands are made of one set of arguments. An option of other
@@ -11,9 +11,13 @@ use clap::{
     ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum, error::ErrorKind,
     parser::ValueSource,
 };
+use manycore_cli::number::{duration, positive};
+
 #[cfg(target_os = "linux")]
-use manycore_bench::metis::MetisOptions;
-use manycore_bench::{
+use super::server_args::ServerArgs;
+#[cfg(target_os = "linux")]
+use crate::metis::MetisOptions;
+use crate::{
     catalogue::{self, WORKLOADS, Workload},
     kv::{Capacity, FileTrace, KvOptions},
     notify::NotifyOptions,
@@ -25,10 +29,6 @@ use manycore_bench::{
     trace::{TraceOptions, What},
     workload::{Options, OwnOptions, ReadEvery},
 };
-
-use crate::number::{duration, positive};
-#[cfg(target_os = "linux")]
-use crate::server_args::ServerArgs;
 
 /// The longest trace: two bytes an operation, so at most two gigabytes.
 const OPS_MAX: usize = 1_000_000_000;
@@ -410,10 +410,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use manycore_bench::figures;
+    use crate::figures;
 
     use super::*;
-    use crate::args;
+    use crate::command::args;
 
     fn parse(words: &[&str]) -> Result<BenchArgs, clap::Error> {
         let command = BenchArgs::augment_subcommands(Command::new("bench"));

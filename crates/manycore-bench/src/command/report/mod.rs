@@ -1,7 +1,8 @@
-//! `manycore report`: the papers' figures as published, as simulated and as measured, side by side.
+//! `manycore-bench report`: the papers' figures as published, as simulated and as measured, side by
+//! side.
 //!
 //! Owns: the order of the runs, and keeping each run as soon as it ends (`store`). Does not own:
-//! what a figure is, what its paper says, and the page (`manycore_bench::figures`).
+//! what a figure is, what its paper says, and the page (`crate::figures`).
 //!
 //! The page is written anew after each figure, so that there is something to see early. If the
 //! compiler cannot instrument, the page says so, and has only the measured figures.
@@ -15,23 +16,20 @@ use std::{
     time::SystemTime,
 };
 
-use manycore_bench::{
-    figures::{self, Axis, Figure, Series, fresh as unseen, page},
-    limits,
-    machine::Machine as Here,
-};
+use manycore_cli::{failure::Failure, save, sim::Own, text};
 use manycore_sim::{Machine, calibration, report};
+use store::Store;
 
-use crate::{
+use crate::command::{
     args::{self, ReportArgs},
     bench,
-    failure::Failure,
     progress::Progress,
-    save,
-    sim::Own,
-    text,
+    simulated,
 };
-use store::Store;
+use crate::{
+    figures::{self, Axis, Figure, Series, fresh as unseen, page},
+    limits, machine,
+};
 
 /// Runs all figures that are not in the store yet, prints the differences and writes the page.
 ///
@@ -51,17 +49,17 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
     let chosen: Vec<&Figure> = figures::all()
         .filter(|figure| args.figures.is_empty() || args.figures.iter().any(|id| id == figure.id))
         .collect();
-    eprintln!("manycore report: building for virtual cores (minutes, the first time)");
-    let (command, without) = match Own::command() {
+    eprintln!("manycore-bench report: building for virtual cores (minutes, the first time)");
+    let (command, without) = match Own::build(&simulated::COMMAND) {
         Ok(command) => (Some(command), None),
         Err(failure) => {
-            eprintln!("manycore report: only this machine is measured: {}", failure.message);
+            eprintln!("manycore-bench report: only this machine is measured: {}", failure.message);
             (None, Some(failure.message))
         }
     };
     let store = Store::open(&args.runs, command.as_ref())?;
     let setting = page::Setting {
-        here: Here::here().to_string(),
+        here: machine::here().to_string(),
         claim: report::CLAIM.to_owned(),
         missing: report::missing(&Machine::named("opteron-8x6").expect("it is shipped")),
         quick: args.quick,
@@ -103,16 +101,7 @@ fn today() -> String {
 /// Returns the virtual machine of a figure.
 fn model(figure: &Figure) -> Machine {
     let machine = Machine::named(figure.machine).expect("figures name machines that are shipped");
-    for_benchmarks(machine)
-}
-
-/// Returns the same machine with short slices. A benchmark has a thread on each core, and one more
-/// thread that ends the run. With the system's long slices, that thread would get a core much too
-/// late.
-pub(crate) fn for_benchmarks(mut machine: Machine) -> Machine {
-    let slice = (machine.cycles(10_000)).to_string();
-    machine.set("slice", &slice, "chosen: 10 us").expect("a parameter and a number");
-    machine
+    simulated::for_benchmarks(machine)
 }
 
 /// Runs one figure, except for runs that are in the store.

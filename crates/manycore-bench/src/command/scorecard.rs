@@ -1,4 +1,4 @@
-//! `manycore bench scorecard`: measures the goals of `manycore_bench::scorecard` in one run, and
+//! `manycore-bench bench scorecard`: measures the goals of `crate::scorecard` in one run, and
 //! says whether they are reached.
 //!
 //! Owns: running, printing, the outcome.
@@ -8,21 +8,20 @@ use std::{
     io::{Write, stdout},
 };
 
-use manycore_bench::{
-    machine::Machine,
+use manycore_cli::{failure::Failure, save};
+
+use super::{
+    args, bench,
+    bench_command::{BenchCommand, ScorecardArgs},
+    progress::Progress,
+};
+use crate::{
+    machine,
     output::Format,
     scorecard::{ALONE, Effort, GOALS, Goal, Line},
 };
 
-use crate::{
-    args, bench,
-    bench_command::{BenchCommand, ScorecardArgs},
-    failure::Failure,
-    progress::Progress,
-    save,
-};
-
-/// Runs `manycore bench`.
+/// Runs `manycore-bench bench`.
 pub fn bench(command: &BenchCommand) -> Result<(), Failure> {
     match command {
         BenchCommand::Workload(bench) => bench::run(bench),
@@ -90,7 +89,7 @@ fn of_goal(goal: &Goal, is_quick: bool) -> Result<Vec<Line>, Failure> {
 }
 
 fn text(own: &ScorecardArgs, lines: &[Line]) -> String {
-    let (machine, mut text) = (Machine::here(), String::new());
+    let (machine, mut text) = (machine::here(), String::new());
     // Writing to a string cannot fail.
     match own.format.of_output() {
         Format::Table => {
