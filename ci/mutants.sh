@@ -37,8 +37,10 @@ ldu)
     ;;
 maps)
     module manycore "$in_library/collections/hash_map/**/*.rs $in_library/collections/hash_set.rs
-        $in_library/collections/flat_hash_map/**/*.rs $in_library/collections/growth.rs" \
-        "collection_faults flat_hash_map hash_map hash_map_direct map_faults own_type"
+        $in_library/collections/flat_hash_map/**/*.rs $in_library/collections/growth.rs
+        $in_library/collections/ordered_map/**/*.rs" \
+        "collection_faults flat_hash_map hash_map hash_map_direct liars map_faults ordered_map own_type
+        ordered_map::order::" --lib
     ;;
 cache)
     module manycore-cache 'crates/manycore-cache/src/**/*.rs' '' --lib --test byte_weight --test footprint \

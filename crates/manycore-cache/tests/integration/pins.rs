@@ -108,6 +108,18 @@ fn what_is_too_heavy_beside_pinned_entries_is_not_kept() {
     cache.insert(5, 3);
     assert!(!cache.contains_key(&4) && cache.contains_key(&5) && cache.weight() == 8);
     assert!(cache.pin(&5).is_none(), "it would be 8 of 10");
+    cache.insert(6, 6);
+    assert!(!cache.contains_key(&6) && cache.contains_key(&5), "nothing goes for it in vain");
+}
+
+#[test]
+fn what_is_pinned_twice_counts_once() {
+    let cache = Numbers::new(10);
+    cache.insert(1, 7);
+    assert!(cache.pin(&1).is_some() && cache.pin(&1).is_some());
+    assert_eq!(cache.pinned(), 1);
+    assert!(cache.unpin(&1) && !cache.unpin(&1));
+    assert_eq!(cache.pinned(), 0);
 }
 
 #[test]

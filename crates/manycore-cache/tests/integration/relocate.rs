@@ -157,6 +157,20 @@ fn moved_entries_are_what_they_were() {
     assert_eq!((alive.load(SeqCst), areas.given_out.load(SeqCst)), (0, 0));
 }
 
+#[test]
+fn moved_entries_are_pinned_if_they_were() {
+    let (areas, alive) = (Arc::new(Areas::default()), Arc::default());
+    let cache = cache(10, &areas);
+    let insert = |number| _ = cache.insert(Key::new(number, 0, &alive), 0);
+    (0..10).for_each(insert);
+    assert!(cache.pin(&3).is_some());
+    assert_eq!((move_all(&cache), cache.pinned()), (10, 1));
+    (10..200).for_each(insert);
+    assert!(cache.contains_key(&3));
+    assert!((0..200).filter(|number| cache.unpin(number)).eq([3]));
+    assert_eq!(cache.pinned(), 0);
+}
+
 /// Updates beside a thread that moves everything all the time: no update is lost, and no removed
 /// entry comes back.
 #[test]

@@ -429,6 +429,27 @@ fn clone_of_a_flat_map_is_equal_and_apart() {
 }
 
 #[test]
+fn flat_map_is_extended_by_entries_of_its_own_and_by_lent_ones() {
+    let mut map: FlatHashMap<u32, u32> = (0..100).map(|key| (key, 0)).collect();
+    map.extend((50..200).map(|key| (key, 1)));
+    (&map).extend((150..250).map(|key| (key, 2)));
+    map.extend(&BTreeMap::from([(249, 3), (250, 3)]));
+    let value = |key: u32| match key {
+        0..50 => 0,
+        50..150 => 1,
+        150..249 => 2,
+        _ => 3,
+    };
+    assert!((0..251).all(|key| map.get(&key) == Some(value(key))) && map.len() == 251);
+    let mut entries = map.into_iter();
+    for left in (0..251).rev() {
+        assert!(entries.next().is_some());
+        assert_eq!((entries.len(), entries.size_hint()), (left, (left, Some(left))));
+    }
+    assert_eq!(entries.next(), None);
+}
+
+#[test]
 fn value_of_the_flat_map_is_exchanged_only_for_the_one_that_was_seen() {
     let map = FlatHashMap::new();
     assert_eq!(map.compare_exchange(&1, 10, 11), Err(None));

@@ -514,3 +514,19 @@ fn refreshed_view_holds_nothing_back() {
     assert!(view.is_empty() && owned.get(&1).is_none() && members.len() == 1);
     assert!(!std::ptr::eq(set.domain(), map.domain()));
 }
+
+#[test]
+fn weighed_entry_is_dropped_once_also_if_its_weigher_panics() {
+    let value = Arc::new(());
+    let weigh = |key: &u32, _: &Arc<()>| {
+        assert!(*key != 2, "the weigher");
+        100
+    };
+    let map = HashMap::builder().weigher(weigh).build();
+    (1..4).for_each(|key| assert!(map.insert(key, Arc::clone(&value))));
+    assert!(map.remove(&1) && !map.contains_key(&1));
+    assert!(catch_unwind(AssertUnwindSafe(|| map.remove(&2))).is_err() && !map.contains_key(&2));
+    assert!(!map.insert(3, Arc::clone(&value)));
+    (0..4).for_each(|_| map.domain().collect());
+    assert_eq!((map.len(), Arc::strong_count(&value)), (1, 2));
+}

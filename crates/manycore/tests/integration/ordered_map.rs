@@ -16,8 +16,8 @@ use manycore::collections::OrderedMap;
 use proptest::prelude::*;
 use std::cmp;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -391,21 +391,260 @@ fn value_stays_readable_in_its_view_after_it_was_removed() {
 
 #[test]
 fn values_without_size_and_of_great_alignment_work() {
+    static ENDED: AtomicU64 = AtomicU64::new(0);
     #[repr(align(128))]
     #[derive(Clone)]
     struct Wide(u8);
-    let (set, wide) = (OrderedMap::new(), OrderedMap::new());
+    #[repr(align(128))]
+    #[derive(Clone)]
+    struct Aligned;
+    struct Ending;
+    impl Clone for Ending {
+        fn clone(&self) -> Self {
+            unreachable!("a value in a block of its own is never cloned")
+        }
+    }
+    impl Drop for Ending {
+        fn drop(&mut self) {
+            ENDED.fetch_add(1, Relaxed);
+        }
+    }
+    fn is_aligned<T>(value: &T) -> bool {
+        std::ptr::from_ref(value).addr() % align_of::<T>() == 0
+    }
+    let (set, wide, two) = (OrderedMap::new(), OrderedMap::new(), OrderedMap::new());
+    let (aligned, ending) = (OrderedMap::new(), OrderedMap::new());
     for key in 0..500_u16 {
         assert!(set.insert(key, ()) && !set.insert(key, ()));
         wide.insert(key, Wide(key as u8));
+        two.insert(key, [u64::from(key), !u64::from(key)]);
+        aligned.insert(key, Aligned);
+        assert!(ending.insert(key, Ending) && !ending.insert(key, Ending));
     }
     assert!((0..500).all(|key| set.contains_key(&key) && set.remove(&key) && !set.remove(&key)));
     let view = wide.enter();
-    assert!(
-        view.iter().all(|(key, wide)| {
-            wide.0 == *key as u8 && std::ptr::from_ref(wide).addr() % 128 == 0
-        })
-    );
+    assert!(view.iter().all(|(key, wide)| wide.0 == *key as u8 && is_aligned(wide)));
+    assert!(aligned.enter().values().all(is_aligned) && aligned.enter().values().count() == 500);
+    let view = two.enter();
+    assert!(view.iter().all(|(key, two)| *two == [u64::from(*key), !u64::from(*key)]));
+    assert!(two.clone().into_iter().all(|(key, [one, other])| one == key.into() && other == !one));
+    drop(ending);
+    assert_eq!(ENDED.load(Relaxed), 1_000);
+}
+
+/// Returns a map of keys that are inserted in this order; and what says how many copies of keys
+/// are alive, of which the map's nodes have all but one.
+fn counted(keys: impl Iterator<Item = u32>) -> (OrderedMap<Counted, ()>, Arc<()>) {
+    let (map, alive) = (OrderedMap::new(), Arc::new(()));
+    keys.for_each(|key| assert!(map.insert(Counted(key, Arc::clone(&alive)), ())));
+    (map, alive)
+}
+
+/// Returns how many keys the nodes have: those of the entries, those of inner nodes, and those
+/// that were removed since a node was made.
+fn keys_in_nodes(map: &OrderedMap<Counted, ()>, alive: &Arc<()>) -> usize {
+    (0..4).for_each(|_| map.domain().collect());
+    Arc::strong_count(alive) - 1
+}
+
+#[derive(Clone)]
+struct Counted(u32, #[allow(dead_code, reason = "it is counted")] Arc<()>);
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Counted {}
+
+impl PartialOrd for Counted {
+    fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Counted {
+    fn cmp(&self, other: &Self) -> cmp::Ordering {
+        self.0.cmp(&other.0)
+    }
+}
+
+impl std::borrow::Borrow<u32> for Counted {
+    fn borrow(&self) -> &u32 {
+        &self.0
+    }
+}
+
+#[test]
+fn nodes_are_full_where_keys_come_in_order_and_half_full_or_more_elsewhere() {
+    // One inner key for each leaf but the first, and so on.
+    let (rising, alive) = counted(0..3_000);
+    assert!((3_200..3_300).contains(&keys_in_nodes(&rising, &alive)));
+    let (falling, alive) = counted((0..3_000).rev());
+    assert!((3_300..3_700).contains(&keys_in_nodes(&falling, &alive)));
+    let (mixed, alive) = counted((0..3_000).map(|n| n * 7_919 % 3_000));
+    assert!((3_300..3_600).contains(&keys_in_nodes(&mixed, &alive)));
+}
+
+#[test]
+fn nodes_that_removals_have_emptied_are_joined() {
+    for order in [1, 7_919] {
+        let (map, alive) = counted((0..3_000).map(|n| n * 7_919 % 3_000));
+        for key in (0..3_000).map(|n| n * order % 3_000).filter(|key| key % 100 != 0) {
+            assert!(map.remove(&key));
+        }
+        assert!((30..90).contains(&keys_in_nodes(&map, &alive)) && map.len() == 30);
+    }
+}
+
+#[test]
+fn block_of_a_removed_value_is_used_again() {
+    let (map, mut places) = (OrderedMap::new(), BTreeSet::new());
+    for n in 0..10_000_u64 {
+        let view = map.enter();
+        view.insert(1, [n; 8]);
+        places.insert(view.get(&1).map(|value| std::ptr::from_ref(value).addr()));
+    }
+    // They wait a while, and as many others are taken as long as they do.
+    assert!(places.len() < 5_000, "{} blocks", places.len());
+}
+
+/// An inner node with one child is joined, or takes some of its neighbour's, before its last leaf
+/// is empty for long.
+#[test]
+fn maps_of_every_shape_are_emptied_from_either_end() {
+    ends("pop", || {
+        for size in 190..230_u32 {
+            let make = || (0..size).map(|key| (key, ())).collect::<OrderedMap<u32, ()>>();
+            let (first, last) = (make(), make());
+            (0..size).for_each(|key| {
+                assert_eq!(first.pop_first_cloned(), Some((key, ())));
+                assert_eq!(last.pop_last_cloned(), Some((size - 1 - key, ())));
+            });
+            assert_eq!((first.pop_first_cloned(), last.pop_last_cloned()), (None, None));
+        }
+    });
+}
+
+/// What came in the place of an entry that is to go is asked about, too.
+#[test]
+fn retain_keeps_what_has_replaced_an_entry_in_between() {
+    let map: OrderedMap<u32, u32> = (0..100).map(|key| (key, 0)).collect();
+    map.retain(|key, value| {
+        if *value == 0 && key % 3 == 0 {
+            map.insert(*key, 1);
+        }
+        *value == 1
+    });
+    assert!(map.enter().iter().map(|(key, value)| (*key, *value)).eq((0..34).map(|n| (3 * n, 1))));
+}
+
+#[test]
+fn own_methods_of_the_ordered_map_answer_as_the_sequential_one() {
+    let (map, mut model) = (OrderedMap::<u32, u32>::new(), BTreeMap::<u32, u32>::new());
+    for n in 0..4_000_u32 {
+        let (key, value) = (n * 7_919 % 101, n);
+        // Not in turns: then one call would find its key there each time, and another never.
+        match (n.wrapping_mul(0x9e37_79b9) >> 16) % 10 {
+            0 | 1 => assert_eq!(map.insert(key, value), model.insert(key, value).is_none()),
+            2 => assert_eq!(map.remove(&key), model.remove(&key).is_some()),
+            3 => assert_eq!(map.remove_cloned(&key), model.remove(&key)),
+            4 => assert_eq!(
+                map.get_or_insert_with(key, || value),
+                *model.entry(key).or_insert(value)
+            ),
+            5 => {
+                let had = model.get_mut(&key).map(|own| *own += 1).is_some();
+                assert_eq!(map.update(&key, |own| own + 1), had);
+            }
+            6 => {
+                let even = model.get(&key).is_some_and(|own| own % 2 == 0);
+                assert_eq!(map.remove_if(&key, |_, own| own % 2 == 0), even);
+                if even {
+                    model.remove(&key);
+                }
+            }
+            7 => {
+                let free = !model.contains_key(&key);
+                let expected = if free { Ok(()) } else { Err((key, value)) };
+                assert_eq!(map.try_insert(key, value), expected);
+                model.entry(key).or_insert(value);
+            }
+            8 => {
+                let next = next_even(model.remove(&key).as_ref());
+                next.inspect(|next| ignore(model.insert(key, *next)));
+                assert_eq!(map.compute(key, next_even), next.is_some());
+            }
+            _ => {
+                assert_eq!(map.pop_last_cloned(), model.pop_last());
+                assert_eq!(map.pop_first_cloned(), model.pop_first());
+            }
+        }
+        assert_eq!(map.contains_key(&key), model.contains_key(&key));
+        assert_eq!(map.get_cloned(&key), model.get(&key).copied());
+        assert_eq!(map.read(&key, |own| own + 1), model.get(&key).map(|own| own + 1));
+        let cloned = |entry: Option<(&u32, &u32)>| entry.map(|(key, value)| (*key, *value));
+        assert_eq!(map.first_cloned(), cloned(model.first_key_value()));
+        assert_eq!(map.last_cloned(), cloned(model.last_key_value()));
+        assert_eq!((map.len(), map.is_empty()), (model.len(), model.is_empty()));
+    }
+    let mut shown = Vec::new();
+    map.for_each(|key, value| shown.push((*key, *value)));
+    assert!(shown.len() > 20 && shown.into_iter().eq(model));
+}
+
+#[test]
+fn ordered_map_by_value_says_how_many_are_left() {
+    let map: OrderedMap<u32, u32> = (0..100).map(|key| (key, key)).collect();
+    map.remove(&50);
+    let mut entries = map.into_iter();
+    for left in (1..=98).rev() {
+        let next = if left % 3 == 0 { entries.next_back() } else { entries.next() };
+        assert!(next.is_some());
+        assert_eq!((entries.len(), entries.size_hint()), (left, (left, Some(left))));
+    }
+    assert!(entries.next().is_some() && entries.next().is_none() && entries.next_back().is_none());
+    assert_eq!(entries.size_hint(), (0, Some(0)));
+}
+
+#[test]
+fn ordered_map_is_extended_and_compared_entry_by_entry() {
+    let mut map: OrderedMap<u32, u32> = (0..10).map(|key| (key, 0)).collect();
+    map.extend((5..30).map(|key| (key, 1)));
+    (&map).extend((25..40).map(|key| (key, 2)));
+    map.extend(&BTreeMap::from([(39, 3), (40, 3)]));
+    let value = |key: u32| match key {
+        0..5 => 0,
+        5..25 => 1,
+        25..39 => 2,
+        _ => 3,
+    };
+    let same: OrderedMap<u32, u32> = (0..=40).map(|key| (key, value(key))).collect();
+    assert!(map == same && map.enter().iter().eq(&same.enter()));
+    same.insert(40, 4);
+    assert!(map != same, "a value is another");
+    same.remove(&40);
+    assert!(map != same, "one has more");
+}
+
+/// A view keeps what it has seen until it is refreshed, and no longer.
+#[test]
+fn refreshed_view_of_the_ordered_map_holds_nothing_back() {
+    let value = Arc::new(());
+    let map = OrderedMap::from([(1, Arc::clone(&value))]);
+    let mut view = map.enter();
+    assert!(map.domain().is_inside() && std::ptr::eq(view.map(), &map));
+    assert!(view.get(&1).is_some());
+    assert!(map.remove(&1));
+    (0..4).for_each(|_| map.domain().collect());
+    assert_eq!(Arc::strong_count(&value), 2, "a view may have it");
+    view.refresh();
+    (0..4).for_each(|_| map.domain().collect());
+    assert_eq!(Arc::strong_count(&value), 1);
+    assert_eq!((view.len(), view.is_empty()), (0, true));
+    map.insert(2, value);
+    assert!(!view.is_empty() && view.len() == 1);
 }
 
 /// User code may use the map from within `Ord` and `Clone`.
