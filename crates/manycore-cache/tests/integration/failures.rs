@@ -2,8 +2,8 @@
 
 use crate::tasks::{block_on, poll_once, within, yield_once};
 use manycore_cache::Cache;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
