@@ -20,11 +20,7 @@ tests() {
     say "--- tests of ${1:-no feature}"
     cargo test -q -p manycore --lib --test integration --locked --no-default-features \
         --features "$2" "${1//-/_}" | tee "$log"
-    # The library's unit tests and the program of integration tests each had some; another crate's
-    # traits are tested from outside only.
-    local programs=2
-    [[ $1 != *[-_]* ]] || programs=1
-    [ "$(grep -c '^test result: ok\. [1-9]' "$log")" = $programs ] || die "no test is named after '$1'"
+    grep -q '^test result: ok\. [1-9]' "$log" || die "no test is named after '$1'"
 }
 
 if [ $# -gt 0 ]; then
