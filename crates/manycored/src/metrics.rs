@@ -4,7 +4,7 @@
 //! working.
 
 use crate::latency::Latency;
-use crate::server_state::{ServerState, VERSION};
+use crate::server_state::{SERVER, ServerState, VERSION};
 use crate::store::{Store, Totals};
 use crate::system;
 use std::fmt::{Display, Write};
@@ -90,7 +90,7 @@ pub fn page(store: &Store, server: &ServerState) -> String {
     let mut page = Page(String::with_capacity(4096));
     page.gauge("up", "Whether the server answers.", 1);
     page.about("version", "gauge", "The version, as a label.");
-    let _ = writeln!(page.0, "memcached_version{{version=\"{VERSION}\"}} 1");
+    let _ = writeln!(page.0, "memcached_version{{version=\"{VERSION}\",server=\"{SERVER}\"}} 1");
     page.count("uptime_seconds", "Since the start.", store.clock().uptime().as_secs());
     page.gauge("current_connections", "Connections open now.", read(&server.connections));
     page.gauge("max_connections", "Connections at once.", server.settings.connections_max);
@@ -99,6 +99,7 @@ pub fn page(store: &Store, server: &ServerState) -> String {
     let pauses = read(&server.pauses);
     page.count("connections_listener_disabled_total", "Pauses of accepting.", pauses);
     page.count("idle_kicks_total", "Connections that said nothing.", read(&server.idle_kicks));
+    page.count("long_lines_total", "Lines of keys above the limit.", read(&server.long_lines));
     page.count("read_bytes_total", "Bytes that came.", totals.bytes_read);
     page.count("written_bytes_total", "Bytes that went.", totals.bytes_written);
     page.gauge("current_bytes", "Bytes of all items.", store.bytes());

@@ -10,8 +10,11 @@ use crate::tls::{Files, Tls};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-/// The reply to `version`: the compatible version of memcached, and the server's own version.
-pub const VERSION: &str = concat!("1.6.45-manycored-", env!("CARGO_PKG_VERSION"));
+/// The reply to `version`: the compatible version of memcached alone, because some clients parse it
+/// as three numbers.
+pub const VERSION: &str = "1.6.45";
+/// The server's own name and version, in `stats` and in the metrics.
+pub const SERVER: &str = concat!("manycored ", env!("CARGO_PKG_VERSION"));
 
 /// The most bytes of a reply in datagrams per byte of its request, by default: one Ethernet frame
 /// for the shortest `get`.
@@ -151,6 +154,8 @@ pub struct ServerState {
     pub paused_us: AtomicU64,
     /// Connections closed because they were idle.
     pub idle_kicks: AtomicU64,
+    /// Connections closed because a line of keys was too long.
+    pub long_lines: AtomicU64,
     /// The duration of turns of connections.
     pub latency: Latency,
     /// The list of connections.

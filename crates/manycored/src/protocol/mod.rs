@@ -38,6 +38,10 @@ pub const LINE_MAX: usize = 2048;
 /// The longest line of a get.
 pub const GET_LINE_MAX: usize = 1 << 20;
 
+/// The reply to a longer line of a get; the connection is closed. (Other lines that are too long are
+/// closed without a reply, as in memcached.)
+pub const GET_LINE_TOO_LONG: &str = "CLIENT_ERROR line too long: a get has at most 1048576 bytes";
+
 /// The reply to an unknown command.
 pub const ERROR: &str = "ERROR";
 /// The reply to a malformed word.
@@ -287,7 +291,10 @@ impl Parser {
         }
         match line_of(input) {
             Line::More => Step::More(0),
-            Line::TooLong => step(input.len(), Request::Close(""), false),
+            Line::TooLong => {
+                let reply = if asks_for_keys(input) { GET_LINE_TOO_LONG } else { "" };
+                step(input.len(), Request::Close(reply), false)
+            }
             Line::Whole(line, used) => self.line(line, used, input),
         }
     }
@@ -488,7 +495,11 @@ mod tests {
     #[test]
     fn lines_are_too_long_by_the_place_of_their_end_alone() {
         let closes = |input: &[u8]| match Parser::new(100).next(input) {
-            Step::Request { request, .. } => request == Request::Close(""),
+            Step::Request { request: Request::Close(reply), .. } => {
+                assert_eq!(reply.is_empty(), input.starts_with(b"x"));
+                true
+            }
+            Step::Request { .. } => false,
             more => more != Step::More(0),
         };
         for (start, most) in [("x", 2_048), ("get ", 1_048_576), (" gats 1 ", 1_048_576)] {

@@ -134,8 +134,8 @@ impl MemoryFile {
         });
         match read {
             Ok(Some(store)) => return store,
-            Ok(None) => {}
-            Err(refusal) => self.log(&format!("{refusal}; it is not used")),
+            Ok(None) => self.log("there is no file, so the cache starts empty"),
+            Err(refusal) => self.log(&format!("{refusal}; it is not used, the cache starts empty")),
         }
         Store::new(limits.clone(), threads)
     }

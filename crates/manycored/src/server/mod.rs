@@ -136,6 +136,13 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     if let Some(port) = queues.port {
         plan.settings.port = port;
     }
+    let has_network = !(plan.listeners.is_empty() && plan.datagrams.is_empty());
+    if has_network && plan.settings.listen.is_empty() && !inherit::is_given() {
+        eprintln!(
+            "manycored: listening on 127.0.0.1 only, where memcached listens on all addresses; for \
+             that, -l 0.0.0.0 (and -l 127.0.0.1 to listen there without this line)"
+        );
+    }
     if args.daemon {
         process::daemonize(plan.settings.verbosity > 0)?;
     }
@@ -234,8 +241,10 @@ fn serve(
         });
         let served = started.and_then(|()| {
             process::tell_ports(&shared.server.settings);
+            process::notify(&format!("READY=1\nMAINPID={}\n", std::process::id()));
             keep_house(shared, signals, metrics)
         });
+        process::notify("STOPPING=1\n");
         drain(shared);
         // A second signal does not wait for slow clients, nor for the items to be saved.
         let _ = at_once().thread_unblock();

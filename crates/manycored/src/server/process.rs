@@ -9,6 +9,9 @@ use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use std::ffi::CString;
 use std::fs;
 use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 
 /// Detaches from the terminal and continues in the background.
@@ -123,6 +126,21 @@ impl Drop for Pidfile {
     fn drop(&mut self) {
         // The removal may fail, because the file may belong to another user after a change of user.
         let _ = self.0.as_ref().map(fs::remove_file);
+    }
+}
+
+/// Tells the service manager that has started the server, if it wants to know: `state` as in
+/// `sd_notify(3)`.
+pub(super) fn notify(state: &str) {
+    let Some(address) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let bytes = address.as_bytes();
+    let target = match bytes.strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(Path::new(&address)),
+    };
+    let told = target.and_then(|to| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &to));
+    if let Err(error) = told {
+        eprintln!("manycored: NOTIFY_SOCKET {}: {error}", address.display());
     }
 }
 

@@ -24,10 +24,11 @@ use crate::binary::BinarySession;
 use crate::meta;
 use crate::operator::Task;
 use crate::prefetch::{prefetch_keys, scan_key};
-use crate::protocol::{KeyRoom, Mode, Parser, Request, Step, TOO_LARGE, binary};
+use crate::protocol::{GET_LINE_TOO_LONG, KeyRoom, Mode, Parser, Request, Step, TOO_LARGE, binary};
 use crate::reply::write_reply;
 use crate::server_state::Language;
 use crate::store::Outcome;
+use std::sync::atomic::Ordering;
 
 /// The protocol that a client speaks.
 #[derive(Debug)]
@@ -295,6 +296,10 @@ impl Session {
                 write_reply(out, TOO_LARGE);
             }
             Request::Close(words) => {
+                if words == GET_LINE_TOO_LONG {
+                    // ORDER: Relaxed; a number.
+                    server.long_lines.fetch_add(1, Ordering::Relaxed);
+                }
                 if !words.is_empty() {
                     write_reply(out, words);
                 }

@@ -2,7 +2,7 @@
 
 use super::{count, line};
 use crate::protocol::{Words, number};
-use crate::server_state::{Language, ServerState, Settings, VERSION};
+use crate::server_state::{Language, SERVER, ServerState, Settings, VERSION};
 use crate::store::Store;
 use crate::system;
 use manycore_cache::Cursor;
@@ -73,6 +73,8 @@ pub(super) fn general(store: &Store, server: &ServerState, out: &mut Vec<u8>) {
     inner(store, settings, out);
     kept(store, settings, out);
     tls_counts(server, out);
+    line(out, "server", SERVER);
+    line(out, "long_lines", count(&server.long_lines));
 }
 
 /// Writes the fields about threads, the table and background work.

@@ -34,13 +34,14 @@ fn claims_of_length_allocate_nothing_and_need_no_data() {
 
 #[test]
 fn lines_without_an_end_close_the_connection() {
-    for line in [
-        "x".repeat(2_100),
-        format!("set {}\r\n", "y".repeat(2_100)),
-        format!("get {}", "k ".repeat(600_000)),
+    let told = format!("{}\r\n", manycored::protocol::GET_LINE_TOO_LONG);
+    for (line, reply) in [
+        ("x".repeat(2_100), ""),
+        (format!("set {}\r\n", "y".repeat(2_100)), ""),
+        (format!("get {}", "k ".repeat(600_000)), &*told),
     ] {
         let (out, action) = Server::new().talk([line.as_bytes()]);
-        assert_eq!((&out[..], action), (&b""[..], SessionAction::Close));
+        assert_eq!((&*String::from_utf8_lossy(&out), action), (reply, SessionAction::Close));
     }
     let (out, action) = Server::new().talk([format!("get {}\r\n", "k ".repeat(9_000)).as_bytes()]);
     assert_eq!((&out[..], action), (&b"END\r\n"[..], SessionAction::Continue));

@@ -95,7 +95,11 @@ fn what_fits_is_served(files: u64, options: &str) {
     let options = options.replace("FOLDER", folder.path().to_str().unwrap());
     let options = options.replace("METRICS", &port.to_string());
     let start = |files| Running::spawn(limited(files, &messages), &format!("-c 64 {options}"));
-    let (server, read) = (start(files), || fs::read_to_string(&messages).unwrap());
+    let read = || {
+        let messages = fs::read_to_string(&messages).unwrap();
+        messages.lines().filter(|line| line.contains(" connections of -c")).collect::<String>()
+    };
+    let server = start(files);
     let mut asking = server.connect();
     let streams = connect(&server, &mut asking, 70);
     let names = ["max_connections", "curr_connections", "listen_disabled_num"];

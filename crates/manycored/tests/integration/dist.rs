@@ -101,6 +101,7 @@ fn shipped_configuration_is_accepted() {
 fn units_name_what_is_installed() {
     let (service, package) = (read("manycored.service"), read("../Cargo.toml"));
     assert!(service.contains("ExecStart=/usr/bin/manycored --config /etc/manycored.conf"));
+    assert!(service.contains("Type=notify"), "the server sends READY=1");
     for file in ["manycored.conf", "manycored.socket", "manycored.1", "grafana.json"] {
         assert!(package.contains(&format!("\"dist/{file}\"")), "{file} is not in the package");
     }
