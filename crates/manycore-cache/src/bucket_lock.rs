@@ -45,12 +45,12 @@ const RESERVED: u8 = 3;
 const MOVED: u8 = 4;
 
 /// From this probe on, a waiter yields its core between probes. Before that it pauses.
-const LOOKS: u32 = 20;
+const LOOKS_BEFORE_YIELD: u32 = 20;
 /// From this probe on, a waiter sleeps between probes, because the holder was preempted.
-const LOOKS_AWAKE: u32 = 60;
+const LOOKS_BEFORE_SLEEP: u32 = 60;
 /// Maximum number of pause instructions between two probes: some microseconds.
 const PAUSES: u32 = if cfg!(manycore_loom) { 1 } else { 64 };
-const NAP: Duration = Duration::from_micros(50);
+const SLEEP: Duration = Duration::from_micros(50);
 
 /// The lock of a bucket chain. Zero means free.
 #[repr(transparent)]
@@ -206,9 +206,9 @@ impl BucketLock {
 fn wait(looks: &mut u32) {
     *looks += 1;
     match *looks {
-        ..LOOKS => (0..PAUSES.min(1 << *looks)).for_each(|_| hint::spin_loop()),
-        LOOKS..LOOKS_AWAKE => thread::yield_now(),
-        _ => sleep(NAP),
+        ..LOOKS_BEFORE_YIELD => (0..PAUSES.min(1 << *looks)).for_each(|_| hint::spin_loop()),
+        LOOKS_BEFORE_YIELD..LOOKS_BEFORE_SLEEP => thread::yield_now(),
+        _ => sleep(SLEEP),
     }
 }
 

@@ -123,7 +123,7 @@ where
         let level = budget.child_with_batch(cache.capacity(), 0);
         let batch = i64::try_from(budget.limit() / BATCHES).unwrap_or(i64::MAX);
         cache.pool = Line(AtomicI64::new(0));
-        cache.is_straight = false;
+        cache.is_simple = false;
         Ok(Arc::new_cyclic(|cyclic| {
             let weak = cyclic.clone();
             let reclaimer = level.on_reclaim(move |wanted| {

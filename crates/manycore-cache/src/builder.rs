@@ -549,7 +549,7 @@ impl<K, V, S> Builder<K, V, S> {
             hasher: self.hasher,
             eviction: self.eviction,
             frequency_max: self.eviction.frequency_max(),
-            is_straight: kind.is_plain() && self.listener.is_none(),
+            is_simple: kind.is_plain() && self.listener.is_none(),
             is_watched: is_timed || self.counts_reads,
             weigher: self.weigher,
             live: self.live.map(nanos),

@@ -151,12 +151,13 @@ where
         let Some(node) = seen else {
             let over = self.find(hash, key, section).filter(|node| self.is_expired(*node));
             if let Some(over) = over {
-                self.take_out(hash, over, Cause::Expired, section);
+                self.unlink_entry(hash, over, Cause::Expired, section);
             }
             return (!self.note_absence(hash, key, section)).then_some((Done::Removed, None));
         };
         let always = None::<fn() -> bool>;
-        self.take_out_if(hash, node, Cause::Removed, section, always).map(|_| (Done::Removed, seen))
+        self.unlink_entry_if(hash, node, Cause::Removed, section, always)
+            .map(|_| (Done::Removed, seen))
     }
 
     /// Puts the value in if the key is still as it was seen. If it is not, leaves the key to the

@@ -75,9 +75,9 @@ where
         self.settle_departure_on::<false>(departed, section);
     }
 
-    /// As `settle_departure`. With `STRAIGHT`, the compiler knows that the cache is straight.
+    /// As `settle_departure`. With `SIMPLE`, the compiler knows that the cache is simple.
     #[inline(always)]
-    pub(crate) fn settle_departure_on<const STRAIGHT: bool>(
+    pub(crate) fn settle_departure_on<const SIMPLE: bool>(
         &self,
         departed: &Departed<K, V>,
         section: &Section<'_>,
@@ -87,30 +87,30 @@ where
             Cause::Expired => self.counts.note(Event::Expiration, section),
             _ => {}
         }
-        self.retire_and_tell::<STRAIGHT>(departed, section);
+        self.retire_departed::<SIMPLE>(departed, section);
     }
 
     /// As `settle_departure_on`, without counting the departure.
     #[inline(always)]
-    pub(crate) fn retire_and_tell<const STRAIGHT: bool>(
+    pub(crate) fn retire_departed<const SIMPLE: bool>(
         &self,
         departed: &Departed<K, V>,
         section: &Section<'_>,
     ) {
         let Departed { node, weight, cause } = departed;
         match &self.listener {
-            Some(listener) if !STRAIGHT && self.told & cause.bit() != 0 => {
-                self.part_and_tell(departed, listener, section);
+            Some(listener) if !SIMPLE && self.told & cause.bit() != 0 => {
+                self.retire_and_notify(departed, listener, section);
             }
             // SAFETY: node.N1 - the caller unlinked the node under its bucket's lock.
             _ => unsafe {
-                Node::retire(*node, &self.home, self.kind_of::<STRAIGHT>(), section, *weight);
+                Node::retire(*node, &self.home, self.kind_of::<SIMPLE>(), section, *weight);
             },
         }
     }
 
     #[inline(never)]
-    fn part_and_tell(
+    fn retire_and_notify(
         &self,
         departed: &Departed<K, V>,
         listener: &Listener<K, V>,
@@ -139,8 +139,8 @@ where
 
     /// Weighs an entry that is about to be unlinked to make room (departure.D1).
     #[inline(always)]
-    pub(crate) fn depart<const STRAIGHT: bool>(&self, node: Found<K, V>) -> Departed<K, V> {
-        if STRAIGHT {
+    pub(crate) fn depart<const SIMPLE: bool>(&self, node: Found<K, V>) -> Departed<K, V> {
+        if SIMPLE {
             return Departed { node, weight: 1, cause: Cause::Evicted };
         }
         Departed { node, weight: self.weight_of(node), cause: self.cause_of_eviction(node) }
@@ -167,7 +167,7 @@ where
     /// Keeps an entry out that is too heavy. Removes the entry that it would have replaced, for the
     /// cause in `seen`.
     #[cold]
-    pub(crate) fn turn_away(
+    pub(crate) fn reject(
         &self,
         hash: KeyHash,
         fresh: &mut Option<Fresh<K, V>>,
@@ -176,7 +176,7 @@ where
         section: &Section<'_>,
     ) -> Found<K, V> {
         if let Some((seen, cause)) = seen {
-            self.take_out(hash, seen, cause, section);
+            self.unlink_entry(hash, seen, cause, section);
         }
         let node = fresh.take().expect("a node to turn away").publish();
         self.settle_departure(&Departed { node, weight, cause: Cause::Evicted }, section);
@@ -184,19 +184,19 @@ where
     }
 
     /// Removes this node if it is still linked.
-    pub(crate) fn take_out(
+    pub(crate) fn unlink_entry(
         &self,
         hash: KeyHash,
         node: Found<K, V>,
         cause: Cause,
         section: &Section<'_>,
     ) {
-        self.take_out_if(hash, node, cause, section, None::<fn() -> bool>);
+        self.unlink_entry_if(hash, node, cause, section, None::<fn() -> bool>);
     }
 
-    /// As `take_out`, if `accept` returns true under the bucket's lock. Returns whether the node
-    /// was removed, or `None` if it was not linked any more.
-    pub(crate) fn take_out_if(
+    /// As `unlink_entry`, if `accept` returns true under the bucket's lock. Returns whether the
+    /// node was removed, or `None` if it was not linked any more.
+    pub(crate) fn unlink_entry_if(
         &self,
         hash: KeyHash,
         node: Found<K, V>,
@@ -228,7 +228,7 @@ where
     /// Drops an expired entry that a reader found.
     #[cold]
     pub(crate) fn drop_expired(&self, hash: KeyHash, node: Found<K, V>, section: &Section<'_>) {
-        self.take_out(hash, node, Cause::Expired, section);
+        self.unlink_entry(hash, node, Cause::Expired, section);
     }
 
     /// Drops the expired entries of a bucket.

@@ -67,14 +67,14 @@ where
         time: Option<Duration>,
         section: &Section<'_>,
     ) -> u64 {
-        if self.is_straight {
+        if self.is_simple {
             return self.insert_on::<true>(hash, key, value, None, section);
         }
-        self.insert_winding(hash, key, value, time, section)
+        self.insert_general(hash, key, value, time, section)
     }
 
     #[inline(never)]
-    fn insert_winding(
+    fn insert_general(
         &self,
         hash: KeyHash,
         key: K,
@@ -86,7 +86,7 @@ where
     }
 
     #[inline(always)]
-    fn insert_on<const STRAIGHT: bool>(
+    fn insert_on<const SIMPLE: bool>(
         &self,
         hash: KeyHash,
         key: K,
@@ -97,12 +97,12 @@ where
         let table = self.segment(hash).table(section);
         let bucket = table.bucket(hash);
         prefetch_for_write(bucket); // while the node is made
-        let fresh = self.make::<STRAIGHT>(key, value, time, section);
+        let fresh = self.make::<SIMPLE>(key, value, time, section);
         let version = fresh.version();
         // Links the node if the lock is free and the table was not replaced.
         let refused = match bucket.find(hash, |own| *own == fresh.get().key) {
-            Some(hit) => self.put_over::<STRAIGHT>(hash, bucket, hit, fresh, section),
-            None => self.put_new::<STRAIGHT>(hash, (table, bucket), fresh, section),
+            Some(hit) => self.try_replace::<SIMPLE>(hash, bucket, hit, fresh, section),
+            None => self.insert_new::<SIMPLE>(hash, (table, bucket), fresh, section),
         };
         if let Err(fresh) = refused {
             self.put_slow(hash, fresh, section);
@@ -120,18 +120,18 @@ where
     /// new entry (segment.G1). Gives the node back if the lock is busy, or if the key may be there
     /// by now, because there is an entry with its tag.
     #[inline(never)]
-    fn put_new<const STRAIGHT: bool>(
+    fn insert_new<const SIMPLE: bool>(
         &self,
         hash: KeyHash,
         (table, bucket): (&Table<K, V>, &Bucket<K, V>),
         fresh: Fresh<K, V>,
         section: &Section<'_>,
     ) -> Result<(), Fresh<K, V>> {
-        if !self.is_full_for::<STRAIGHT>(hash) {
-            return self.put_beside(hash, (table, bucket), fresh, section);
+        if !self.is_full_for::<SIMPLE>(hash) {
+            return self.insert_with_room(hash, (table, bucket), fresh, section);
         }
         let segment = self.segment(hash);
-        let depart = |node| self.depart::<STRAIGHT>(node);
+        let depart = |node| self.depart::<SIMPLE>(node);
         let Some(departed) = segment.evict(Some(hash), None, section, depart) else {
             return Err(fresh);
         };
@@ -144,14 +144,14 @@ where
         self.flights.note_change(hash, 0);
         drop(locked);
         fresh.publish();
-        if STRAIGHT || departed.cause == Cause::Evicted {
+        if SIMPLE || departed.cause == Cause::Evicted {
             self.counts.note(Event::InsertionInPlace, section);
-            self.retire_and_tell::<STRAIGHT>(&departed, section);
+            self.retire_departed::<SIMPLE>(&departed, section);
         } else {
             self.counts.note(Event::Insertion, section);
             self.settle_departure(&departed, section);
         }
-        self.end_put::<STRAIGHT>(hash, section);
+        self.finish_insert::<SIMPLE>(hash, section);
         Ok(())
     }
 
@@ -165,7 +165,7 @@ where
 
     /// The fast path for a missing key that has room of its own.
     #[inline(never)]
-    fn put_beside(
+    fn insert_with_room(
         &self,
         hash: KeyHash,
         (table, bucket): (&Table<K, V>, &Bucket<K, V>),
@@ -194,9 +194,9 @@ where
     /// Returns true if the cache is full, and the eviction of any entry makes room for an entry of
     /// this hash: capacity then passes from the old entry to the new one (segment.G1).
     #[inline(always)]
-    fn is_full_for<const STRAIGHT: bool>(&self, hash: KeyHash) -> bool {
+    fn is_full_for<const SIMPLE: bool>(&self, hash: KeyHash) -> bool {
         // ORDER: Relaxed; a count of capacity, which orders nothing.
-        (STRAIGHT || self.weigher.is_none() && self.budgeted.is_none())
+        (SIMPLE || self.weigher.is_none() && self.budgeted.is_none())
             && self.segment(hash).spare() <= 0
             && self.pool.0.load(Ordering::Relaxed) <= 0
     }
@@ -204,7 +204,7 @@ where
     /// The fast path for a key that is there, if the old entry weighs as much as the new one. Gives
     /// the node back if that is not so, or if the lock is busy.
     #[inline(always)]
-    fn put_over<const STRAIGHT: bool>(
+    fn try_replace<const SIMPLE: bool>(
         &self,
         hash: KeyHash,
         bucket: &Bucket<K, V>,
@@ -212,14 +212,14 @@ where
         fresh: Fresh<K, V>,
         section: &Section<'_>,
     ) -> Result<(), Fresh<K, V>> {
-        let is_weighed = !STRAIGHT && self.weigher.is_some();
+        let is_weighed = !SIMPLE && self.weigher.is_some();
         // Without a weigher an entry weighs 1, and the capacity is at least 1.
         let weight = if is_weighed { self.weight_of(fresh.address()) } else { 1 };
         let is_other = || weight > self.room() || self.weight_of(hit.node) != weight;
         if is_weighed && is_other() {
             return Err(fresh);
         }
-        let is_over = !STRAIGHT && self.is_timed && self.is_expired_cold(hit.node);
+        let is_over = !SIMPLE && self.is_timed && self.is_expired_cold(hit.node);
         let Some(locked) = Table::try_lock(bucket) else { return Err(fresh) };
         let Some(was_pinned) = locked.replace(hit.slot, hit.node, fresh.address()) else {
             return Err(fresh);
@@ -232,8 +232,8 @@ where
         let cause = Cause::of_replaced(is_over);
         let old = Departed { node: hit.node, weight, cause };
         self.counts.note(Event::Insertion, section);
-        self.settle_departure_on::<STRAIGHT>(&old, section);
-        self.end_put::<STRAIGHT>(hash, section);
+        self.settle_departure_on::<SIMPLE>(&old, section);
+        self.finish_insert::<SIMPLE>(hash, section);
         Ok(())
     }
 }

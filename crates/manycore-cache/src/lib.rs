@@ -255,8 +255,8 @@ pub struct Cache<K, V, S = RandomState> {
     eviction: Eviction,
     frequency_max: u8,
     /// True if nodes hold only a version besides key and value (no weigher, no budget, no times)
-    /// and there is no listener. Insertions check this alone, and then take the straight paths.
-    is_straight: bool,
+    /// and there is no listener. Insertions check this alone, and then take the short paths.
+    is_simple: bool,
     /// True if a read must also be counted, or look at the time.
     is_watched: bool,
     weigher: Option<Weigher<K, V>>,
@@ -472,11 +472,11 @@ impl<K, V, S> Cache<K, V, S> {
         reentrancy::refuse_under_lock_of(self.identity());
     }
 
-    /// Returns the kind of this cache's nodes. With `STRAIGHT` it is a constant.
+    /// Returns the kind of this cache's nodes. With `SIMPLE` it is a constant.
     #[inline(always)]
-    fn kind_of<const STRAIGHT: bool>(&self) -> Kind {
-        debug_assert!(!STRAIGHT || self.kind.is_plain(), "node.N2: straight, but not plain");
-        if STRAIGHT { Kind::Plain } else { self.kind }
+    fn kind_of<const SIMPLE: bool>(&self) -> Kind {
+        debug_assert!(!SIMPLE || self.kind.is_plain(), "node.N2: simple, but not plain");
+        if SIMPLE { Kind::Plain } else { self.kind }
     }
 
     /// Returns the kind of this cache's nodes.

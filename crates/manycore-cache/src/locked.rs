@@ -142,7 +142,7 @@ where
                 return None;
             };
             if self.is_expired(node) {
-                self.take_out(hash, node, Cause::Expired, &section);
+                self.unlink_entry(hash, node, Cause::Expired, &section);
                 if self.note_absence(hash, key, &section) {
                     continue;
                 }
@@ -154,9 +154,11 @@ where
             }
             // SAFETY: node.N1 - found in this section, which is still open.
             let again = is_locked.then_some(|| accept(unsafe { self.entry(node) }));
-            if let Some(is_out) = self.take_out_if(hash, node, Cause::Removed, &section, again) {
-                // SAFETY: node.N1 - found in this section. `take_out_if` has retired the node, but
-                // the section keeps it, and moves into the guard. The node belongs to this cache.
+            if let Some(is_out) = self.unlink_entry_if(hash, node, Cause::Removed, &section, again)
+            {
+                // SAFETY: node.N1 - found in this section. `unlink_entry_if` has retired the node,
+                // but the section keeps it, and moves into the guard. The node belongs to this
+                // cache.
                 return is_out.then(|| unsafe { self.guard(node, section) });
             }
         }

@@ -136,7 +136,7 @@ struct Changing {
     /// Capacity that was freed here and is not used yet.
     spare: AtomicI64,
     main: Hand,
-    broom: Hand,
+    expiry_hand: Hand,
     resizing: AtomicBool,
 }
 
@@ -149,7 +149,7 @@ impl<K, V> Segment<K, V> {
                 entries: AtomicUsize::new(0),
                 spare: AtomicI64::new(0),
                 main: Hand::default(),
-                broom: Hand::default(),
+                expiry_hand: Hand::default(),
                 resizing: AtomicBool::new(false),
             },
         }
@@ -318,8 +318,8 @@ impl<K, V> Segment<K, V> {
 
     /// Returns the bucket after that of the last call.
     pub(crate) fn next_bucket(&self, buckets: usize) -> usize {
-        let index = self.changing.broom.bucket(buckets);
-        self.changing.broom.set(index + 1);
+        let index = self.changing.expiry_hand.bucket(buckets);
+        self.changing.expiry_hand.set(index + 1);
         index
     }
 

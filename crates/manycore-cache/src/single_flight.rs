@@ -424,7 +424,7 @@ impl Panics {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
             match self.0 {
                 None => self.0 = Some(payload),
-                Some(_) => forgo(payload),
+                Some(_) => drop_payload(payload),
             }
         }
     }
@@ -432,7 +432,7 @@ impl Panics {
     /// Resumes the first panic, unless the thread unwinds already.
     pub(crate) fn resume(self) {
         match self.0 {
-            Some(payload) if std::thread::panicking() => forgo(payload),
+            Some(payload) if std::thread::panicking() => drop_payload(payload),
             Some(payload) => resume_unwind(payload),
             None => {}
         }
@@ -440,7 +440,7 @@ impl Panics {
 }
 
 /// Drops the payload of a panic; its destructor may panic, too.
-fn forgo(payload: Box<dyn Any + Send>) {
+fn drop_payload(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);
     }

@@ -115,18 +115,18 @@ where
     }
 
     #[inline(always)]
-    pub(crate) fn make<const STRAIGHT: bool>(
+    pub(crate) fn make<const SIMPLE: bool>(
         &self,
         key: K,
         value: V,
         time: Option<Duration>,
         section: &Section<'_>,
     ) -> Fresh<K, V> {
-        if !STRAIGHT {
+        if !SIMPLE {
             self.note_own_end(&key, &value);
         }
         let extra = |key: &K, value: &V| self.extra(key, value, time);
-        self.home.make(self.kind_of::<STRAIGHT>(), key, value, section, extra)
+        self.home.make(self.kind_of::<SIMPLE>(), key, value, section, extra)
     }
 
     /// As `make`, for a key that has a node already. Leaves the seed in place if user code panics.
@@ -291,7 +291,7 @@ where
             }
             if weight > self.room() {
                 let seen = seen.map(|seen| (seen, Cause::of_replaced(is_over)));
-                return Some(self.turn_away(hash, own, weight, seen, section));
+                return Some(self.reject(hash, own, weight, seen, section));
             }
             let old_weight = seen.map_or(0, |seen| self.weight_of(seen));
             let wanted = weight - old_weight - held.capacity;
@@ -420,19 +420,19 @@ where
             None => self.grow_if_full(segment, section),
             Some(old) => self.settle_departure(&old, section),
         }
-        self.end_put::<false>(hash, section);
+        self.finish_insert::<false>(hash, section);
     }
 
     /// Does what an update does for others at its end: pays back capacity, and drops expired
     /// entries.
     #[inline(always)]
-    pub(crate) fn end_put<const STRAIGHT: bool>(&self, hash: KeyHash, section: &Section<'_>) {
+    pub(crate) fn finish_insert<const SIMPLE: bool>(&self, hash: KeyHash, section: &Section<'_>) {
         // ORDER: Relaxed; counts of capacity order nothing.
         if self.pool.0.load(Ordering::Relaxed) < 0 {
             self.settle(self.segment(hash), section);
         }
         // ORDER: Relaxed; see `note_end`.
-        if !STRAIGHT && self.is_timed && self.may_end.load(Ordering::Relaxed) {
+        if !SIMPLE && self.is_timed && self.may_end.load(Ordering::Relaxed) {
             self.sweep_next(self.segment(hash), section);
         }
     }

@@ -29,7 +29,7 @@
 //! Source: OpLog section 6. There the table is per core and per type. Here it is shared and used
 //! only at promotion and demotion, so no update accesses it.
 
-use super::word::{self, State};
+use super::word::State;
 use crate::config::{DEFAULT_TABLE_OBJECTS, IDLE_SWEEPS};
 use crate::lock::held;
 use crate::percpu;
@@ -332,7 +332,7 @@ static AT_FORK: AtFork = AtFork::new(
         let made = chunks.filter_map(Chunk::get).flatten();
         Box::new((no_other_folds, made.map(lock).collect::<Vec<_>>()))
     },
-    || percpu::records().withdraw_in_child(word::runs_library_code), // promotion.H6
+    || percpu::records().withdraw_in_child(super::word::runs_library_code), // promotion.H6
 );
 
 /// Prepares for forks: for hot states that are in no table ([`LogTable::enter`] does it, too).

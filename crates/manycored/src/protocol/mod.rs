@@ -38,8 +38,8 @@ pub const LINE_MAX: usize = 2048;
 /// The longest line of a get.
 pub const GET_LINE_MAX: usize = 1 << 20;
 
-/// The reply to a longer line of a get; the connection is closed. (Other lines that are too long are
-/// closed without a reply, as in memcached.)
+/// The reply to a longer line of a get; the connection is closed. (Other lines that are too long
+/// close it without a reply, as in memcached.)
 pub const GET_LINE_TOO_LONG: &str = "CLIENT_ERROR line too long: a get has at most 1048576 bytes";
 
 /// The reply to an unknown command.
