@@ -26,6 +26,9 @@ pub const MAGIC: u8 = 0x80;
 pub const REPLY_MAGIC: u8 = 0x81;
 /// Bytes before extras, key and value.
 pub const HEADER: usize = 24;
+/// The longest body. The connection of a packet that claims more is closed, as in memcached. (If
+/// the body were dropped as it is received, it would take the requests behind it with it.)
+const BODY_MAX: u64 = 1 << 30;
 /// The longest name of a SASL mechanism.
 const MECHANISM_MAX: usize = 32;
 /// The longest credentials.
@@ -410,6 +413,9 @@ impl Parser {
         }
         let Some(packet) = Packet::read(header, input) else { return Step::More(0) };
         let Some(length) = packet.value else { return packet.close(Status::Unknown) };
+        if (packet.used - HEADER) as u64 + length > BODY_MAX {
+            return packet.close(Status::Invalid);
+        }
         let command = command(packet.head.opcode).map(|(command, _)| command);
         if self.access == Access::Denied && !command.is_some_and(Command::is_for_all) {
             return packet.close(Status::AuthFailed);

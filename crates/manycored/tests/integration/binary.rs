@@ -280,13 +280,16 @@ fn too_large_values_are_refused_and_what_was_there_goes() {
 fn claims_of_length_are_not_believed() {
     for (opcode, status) in [(0x01, 3), (0x0e, 3), (0x70, 0x81), (0x21, 0x81)] {
         let extras: &[u8] = if opcode == 0x01 { &[0; 8] } else { &[] };
-        let mut sent = packet(opcode, extras, "PLAIN", "");
-        sent[8..12].copy_from_slice(&u32::MAX.to_be_bytes());
-        let (replies, action) = ask(&Server::new(), &[sent]);
-        assert_eq!(
-            (replies.len(), replies[0].status, action),
-            (1, status, SessionAction::Continue)
-        );
+        let claim = |body: u32| {
+            let mut sent = packet(opcode, extras, "PLAIN", "");
+            sent[8..12].copy_from_slice(&body.to_be_bytes());
+            let (replies, action) = ask(&Server::new(), &[sent]);
+            (replies.len(), replies[0].status, action)
+        };
+        assert_eq!(claim(1 << 30), (1, status, SessionAction::Continue));
+        // Beyond that, nothing behind the packet would be answered for long.
+        assert_eq!(claim((1 << 30) + 1), (1, 4, SessionAction::Close));
+        assert_eq!(claim(u32::MAX), (1, 4, SessionAction::Close));
     }
 }
 
