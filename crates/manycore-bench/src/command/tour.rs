@@ -6,11 +6,12 @@ use std::{
 };
 
 use anstream::{AutoStream, ColorChoice};
+use manycore::percpu::topology::{Cpu, Topology};
 use manycore_cli::{failure::Failure, prose::wrapped, save};
 
 use super::{args::TourArgs, progress::Progress, tour_virtual};
 use crate::{
-    machine,
+    machine::{self, Machine},
     output::{Format, Writer, number},
     page,
     runner::Runner,
@@ -27,6 +28,10 @@ pub fn run(args: &TourArgs) -> Result<(), Failure> {
     let is_coloured = AutoStream::choice(&stdout()) != ColorChoice::Never;
     let writer = Writer::start(stdout().lock(), Format::Table, &machine).map_err(failed)?;
     let mut writer = writer.coloured(is_coloured);
+    let caution = caution(&machine, &Topology::detect().allowed());
+    if let Some(caution) = &caution {
+        writer.prose(&format!("\n{}", wrapped(caution))).map_err(failed)?;
+    }
     let progress =
         Progress::over_runs(chapters.iter().flat_map(|chapter| &chapter.groups), &runner);
     let mut findings = Vec::new();
@@ -36,6 +41,9 @@ pub fn run(args: &TourArgs) -> Result<(), Failure> {
     drop(progress);
     save::whole(&args.html, page::render(&machine, &findings).as_bytes())?;
     writer.prose(&summary(&findings)).map_err(failed)?;
+    if let Some(caution) = &caution {
+        writer.prose(&wrapped(caution)).map_err(failed)?;
+    }
     let virtual_part = if args.no_virtual {
         "\n`manycore-bench tour` shows some of this on 48 virtual cores as well.".to_owned()
     } else {
@@ -43,6 +51,24 @@ pub fn run(args: &TourArgs) -> Result<(), Failure> {
     };
     writer.prose(&virtual_part).map_err(failed)?;
     writer.prose(&format!("\nPlots and all figures: {}", args.html.display())).map_err(failed)
+}
+
+/// Returns why figures of several threads say little on this machine, if they do.
+fn caution(machine: &Machine, cpus: &[Cpu]) -> Option<String> {
+    let (cores, load) = (machine.cores, machine.load.unwrap_or(0.0));
+    let is_one_core = cpus.iter().all(|cpu| cpu.core == cpus[0].core);
+    let why = if cores > 1 && load > cores as f64 * 0.3 {
+        format!("{load:.1} threads wanted to run on its {cores} cores in the minute before")
+    } else if cpus.len() > 1 && is_one_core {
+        format!("its {} processors are hardware threads of one core", cpus.len())
+    } else {
+        return None;
+    };
+    Some(format!(
+        "Caution: {why}. So figures of several threads are not those of as many idle cores; \
+         `manycore-bench tour` shows the same structures on 48 virtual cores, which other programs \
+         do not disturb."
+    ))
 }
 
 /// Returns the ratio of ours to the best general rival, in a line for each group with all threads.
@@ -87,4 +113,35 @@ fn tell<W: Write>(
         told.push((group.title, rows));
     }
     Ok(Findings { bench, title, story, plotted, groups: told })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Two processors that are one core's hardware threads, or two cores'.
+    fn topology(of_one_core: bool) -> Topology {
+        let folder = tempfile::tempdir().unwrap();
+        let cpus = folder.path().join("cpu");
+        for cpu in 0..2 {
+            let own = cpus.join(format!("cpu{cpu}/topology"));
+            fs::create_dir_all(&own).unwrap();
+            let siblings = if of_one_core { "0-1".to_owned() } else { cpu.to_string() };
+            fs::write(own.join("thread_siblings_list"), siblings).unwrap();
+        }
+        fs::write(cpus.join("online"), "0-1\n").unwrap();
+        Topology::from_root(folder.path())
+    }
+
+    #[test]
+    fn busy_machines_and_hardware_threads_are_told_of() {
+        let machine = |load| Machine { cores: 2, load, ..machine::here() };
+        let told = |load, of_one_core| caution(&machine(load), topology(of_one_core).cpus());
+        assert_eq!(told(Some(0.1), false), None);
+        assert_eq!(told(None, false), None);
+        assert!(told(Some(3.0), false).unwrap().contains("3.0 threads"));
+        assert!(told(None, true).unwrap().contains("hardware threads of one core"));
+    }
 }
