@@ -5,4 +5,11 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 features=manycore/derive,manycore/futures-core,manycore/lock_api,manycore/rayon,manycore/serde
 features=$features,manycore-metrics/opentelemetry,manycore-metrics/prometheus-client
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --features "$features"
+# The documentation host builds with the nightly compiler, and sets `docsrs`.
+if cargo +nightly --version >/dev/null 2>&1; then
+    RUSTDOCFLAGS="-D warnings --cfg docsrs" CARGO_TARGET_DIR="$TARGET/docsrs" \
+        cargo +nightly doc -p manycore-metrics --all-features --no-deps --locked
+else
+    say "SKIPPED: the pages as the documentation host builds them, for which there is no nightly compiler"
+fi
 say "documented"

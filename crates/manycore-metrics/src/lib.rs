@@ -66,6 +66,8 @@
 //! The builders panic on options that make no sense. A [`Registry`] panics on a reserved label, in
 //! calls without `try_`.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry")))]
 #[cfg(feature = "opentelemetry")]
 pub mod otel;
