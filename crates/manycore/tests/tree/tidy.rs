@@ -151,15 +151,34 @@ fn check_ignored(path: &str, text: &str, guide: &str) -> Vec<String> {
     findings
 }
 
-/// Returns links of a Markdown file to files that do not exist. `exists` gets the target as
-/// written.
+/// Addresses of this repository, which a file's path follows.
+const ADDRESSES: [&str; 3] = [
+    "https://github.com/manycore-rs/manycore/blob/main/",
+    "https://github.com/manycore-rs/manycore/tree/main/",
+    "https://raw.githubusercontent.com/manycore-rs/manycore/main/",
+];
+
+/// Returns links of a Markdown file to files that do not exist. `exists` gets a relative target as
+/// written, and an address of this repository as a path from its top that begins with a slash.
 fn check_links(path: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let mut findings = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        for rest in line.split("](").skip(1) {
+        // `[a](target)`, and `[a]: target` at the beginning of a line.
+        let defined = line.starts_with('[').then(|| line.split_once("]: ")).flatten();
+        for rest in line.split("](").skip(1).chain(defined.map(|(_, rest)| rest)) {
             let target = rest.split([')', '#', ' ']).next().unwrap_or_default();
-            if !target.is_empty() && !target.contains("://") && !exists(target) {
+            let ours = ADDRESSES.iter().find_map(|address| target.strip_prefix(address));
+            let is_there = match ours {
+                Some(from_top) => exists(&format!("/{from_top}")),
+                None => target.is_empty() || target.contains("://") || exists(target),
+            };
+            if !is_there {
                 findings.push(format!("{path}:{}: no file {target}", index + 1));
+            }
+            // A registry shows it beside none of the other files.
+            if path.ends_with("README.md") && !path.starts_with("docs/") && !target.contains("://")
+            {
+                findings.push(format!("{path}:{}: a relative link, {target}", index + 1));
             }
         }
     }
@@ -202,7 +221,10 @@ fn links_between_the_documents_lead_somewhere() {
     let mut findings = Vec::new();
     for file in walk::files().iter().filter(|f| f.path.ends_with(".md")) {
         let folder = walk::top().join(&file.path).parent().expect("a folder").to_path_buf();
-        findings.extend(check_links(&file.path, &file.text, |to| folder.join(to).exists()));
+        findings.extend(check_links(&file.path, &file.text, |to| match to.strip_prefix('/') {
+            Some(from_top) => walk::top().join(from_top).exists(),
+            None => folder.join(to).exists(),
+        }));
     }
     assert_none(&findings);
 }
@@ -330,4 +352,8 @@ fn dead_links_are_caught() {
     let text = "[a](there.md#part) ![b](img/gone.svg) [c](https://example.org/x) [d](#here)";
     let findings = check_links("a.md", text, |target| target == "there.md");
     assert_eq!(findings, ["a.md:1: no file img/gone.svg"]);
+    let (there, gone) = (format!("{}there", ADDRESSES[0]), format!("{}gone", ADDRESSES[1]));
+    let text = format!("[a]({there})\n[b]: {gone}\n[c](there.md)\n");
+    let found = check_links("README.md", &text, |target| ["/there", "there.md"].contains(&target));
+    assert_eq!(found.len(), 2, "{found:?}");
 }
