@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    io::{Write, stderr},
+    io::{Write, stderr, stdout},
     process::ExitCode,
 };
 
@@ -72,6 +72,16 @@ pub fn completions<C: CommandFactory>(shell: Shell, out: &mut impl Write) -> Res
 /// If the writer fails.
 pub fn manual<C: CommandFactory>(out: &mut impl Write) -> Result<(), Failure> {
     clap_mangen::Man::new(C::command()).render(out).map_err(|error| Failure::stdout(&error))
+}
+
+/// Prints a text on standard output.
+///
+/// # Errors
+/// If standard output fails.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|error| Failure::stdout(&error))
 }
 
 /// Prints why a command failed, if it did, and returns its exit code.

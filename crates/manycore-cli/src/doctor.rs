@@ -2,7 +2,7 @@
 
 use std::{
     fmt::{Display, Write as _},
-    io::{self, IsTerminal, Write, stderr, stdout},
+    io::{IsTerminal, stderr},
 };
 
 use manycore::{
@@ -16,6 +16,7 @@ use manycore_page::number;
 
 use crate::{
     args::DoctorArgs,
+    command_line::print,
     failure::Failure,
     machine::{Machine, cores},
 };
@@ -40,15 +41,6 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
         eprint!("\r{:31}\r", "");
     }
     print(&pairs(found, args.all_pairs))
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    let write = || -> io::Result<()> {
-        let mut out = stdout().lock();
-        out.write_all(text.as_bytes())?;
-        out.flush()
-    };
-    write().map_err(|error| Failure::stdout(&error))
 }
 
 fn line(text: &mut String, name: &str, value: impl Display) {

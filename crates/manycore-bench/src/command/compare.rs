@@ -1,12 +1,9 @@
 //! `manycore-bench workloads` and `manycore-bench compare`, with which scripts query benchmarks and
 //! their files.
 
-use std::{
-    fmt::Write as _,
-    io::{self, Write, stdout},
-};
+use std::fmt::Write as _;
 
-use manycore_cli::{failure::Failure, text};
+use manycore_cli::{command_line::print, failure::Failure, text};
 
 use super::args::{CompareArgs, WorkloadsArgs};
 use crate::{
@@ -47,13 +44,4 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         return Err(Failure::run(format_args!("{} has no '{metric}' of {what}", file.display())));
     }
     print(&text)
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    let write = || -> io::Result<()> {
-        let mut out = stdout().lock();
-        out.write_all(text.as_bytes())?;
-        out.flush()
-    };
-    write().map_err(|error| Failure::stdout(&error))
 }
