@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 /// The reply to `version`: the compatible version of memcached alone, because some clients parse it
 /// as three numbers.
 pub const VERSION: &str = "1.6.45";
-/// The server's own name and version, in `stats` and in the metrics.
+/// The server's own name and version, in `stats settings` and in the metrics.
 pub const SERVER: &str = concat!("manycored ", env!("CARGO_PKG_VERSION"));
 
 /// The most bytes of a reply in datagrams per byte of its request, by default: one Ethernet frame

@@ -73,8 +73,10 @@ pub(super) fn general(store: &Store, server: &ServerState, out: &mut Vec<u8>) {
     inner(store, settings, out);
     kept(store, settings, out);
     tls_counts(server, out);
-    line(out, "server", SERVER);
-    line(out, "long_lines", count(&server.long_lines));
+    // Only where there are some: clients may count the fields.
+    if let lines @ 1.. = count(&server.long_lines) {
+        line(out, "long_lines", lines);
+    }
 }
 
 /// Writes the fields about threads, the table and background work.
@@ -231,6 +233,7 @@ pub(super) fn settings(store: &Store, server: &ServerState, out: &mut Vec<u8>) {
     line(out, "num_napi_ids", 0);
     line(out, "memory_file", settings.memory_file.as_deref().unwrap_or("(null)"));
     line(out, "client_flags_size", 4);
+    line(out, "server", SERVER);
 }
 
 fn tls(settings: &Settings, out: &mut Vec<u8>) {
