@@ -112,13 +112,13 @@
 //! Callbacks may use their own cache and others:
 //!
 //! - A callback that runs *under a lock* may read its own cache, and may update other caches. If it
-//!   updates its own cache, the update panics. These callbacks run under a lock:
-//!   - the closures of [`Cache::get_locked_if`], [`Cache::expire_if`] and [`Cache::retain`], and
-//!     `settle` of [`Cache::relocate`];
-//!   - the second call of the closures of [`Cache::insert_locked_if`] and
-//!     [`Cache::remove_locked_if`];
-//!   - the clock, and the expiration of an entry without metadata, when these methods or a removal
-//!     of many entries ask for them;
+//!   updates its own cache, the update panics. These callbacks run under a lock.
+//!   - The closures of [`Cache::get_locked_if`], [`Cache::expire_if`] and [`Cache::retain`], and
+//!     `settle` of [`Cache::relocate`].
+//!   - The second call of the closures of [`Cache::insert_locked_if`] and
+//!     [`Cache::remove_locked_if`].
+//!   - The clock, and the expiration of an entry without metadata, when these methods or a removal
+//!     of many entries ask for them.
 //!   - `Hash` while a table is replaced, because it grows, or shrinks after
 //!     [`Cache::set_capacity`].
 //! - If callbacks under a lock in two threads update each other's cache, they wait for each other.

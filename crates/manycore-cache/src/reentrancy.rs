@@ -1,11 +1,11 @@
 //! User code that runs under a bucket's lock, and what it may do there. Most callbacks run with no
-//! lock held; the others are recorded here for their thread:
+//! lock held; the others are recorded here for their thread.
 //!
-//! - the closures of `get_locked_if`, `expire_if` and `retain`, and `settle` of `relocate`;
-//! - the second call of the closures of [`insert_locked_if`](crate::Cache::insert_locked_if) and
-//!   `remove_locked_if`;
-//! - the clock, and the callbacks for an entry without metadata, when these methods or a removal of
-//!   many entries ask for them;
+//! - The closures of `get_locked_if`, `expire_if` and `retain`, and `settle` of `relocate`.
+//! - The second call of the closures of [`insert_locked_if`](crate::Cache::insert_locked_if) and
+//!   `remove_locked_if`.
+//! - The clock, and the callbacks for an entry without metadata, when these methods or a removal of
+//!   many entries ask for them.
 //! - `Hash` while a table is replaced.
 //!
 //! Laws:

@@ -299,8 +299,8 @@ fn long_lines_are_caught() {
 
 #[test]
 fn unsafe_without_a_reason_is_caught() {
-    let far = format!("// SAFETY: I1.\n{}unsafe {{ f() }}", "x;\n".repeat(REASON_LINES));
-    let near = format!("// SAFETY: I1.\n{}unsafe {{ f() }}", "x;\n".repeat(REASON_LINES - 1));
+    let block = |lines| format!("// SAFETY: I1.\n{}{} {{ f() }}", "x;\n".repeat(lines), "unsafe");
+    let (far, near) = (block(REASON_LINES), block(REASON_LINES - 1));
     assert_eq!(check_unsafe("a.rs", &far).len(), 1);
     assert_eq!(check_unsafe("a.rs", &near), Vec::<String>::new());
     assert_eq!(check_unsafe("a.rs", concat!("unsa", "fe impl Send for A {}")).len(), 1);

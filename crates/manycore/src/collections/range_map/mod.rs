@@ -14,11 +14,11 @@
 //! ```
 //!
 //! The structure is a radix trie with 64 slots in a branch. A slot of a branch at level `n` stands
-//! for an aligned block of `64^n` keys. The slot is empty, or it leads to one of these:
-//! - an entry that all keys of the slot have (a *folded* range), or those of them for which it was
-//!   inserted;
-//! - a list of at most seven *parts* of its keys, with their entries;
-//! - a branch for a block within its own block.
+//! for an aligned block of `64^n` keys. The slot is empty, or it leads to one of these.
+//! - An entry that all keys of the slot have (a *folded* range), or those of them for which it was
+//!   inserted.
+//! - A list of at most seven *parts* of its keys, with their entries.
+//! - A branch for a block within its own block.
 //!
 //! A range occupies the largest slots that it fills. At its ends, it occupies parts of slots that
 //! are up to 4,096 times as large as the range. A slot gets a branch when its list is full, or when
@@ -104,11 +104,11 @@ pub use view::RangeMapView;
 ///
 /// Use this for tables whose keys the caller chooses: mappings of an address space, blocks of a
 /// file or a device, leases of numbers. When not:
-/// - for values under single keys, use [`HashMap`](super::HashMap);
-/// - for ranges that may overlap, or with keys that are not numbers, use
-///   [`IntervalRegistry`](super::IntervalRegistry);
-/// - for ids that the table may choose, use [`IdSpace`](crate::namespace::IdSpace);
-/// - for one thread that rarely looks anything up, use a `BTreeMap` behind a lock (see the
+/// - For values under single keys, use [`HashMap`](super::HashMap).
+/// - For ranges that may overlap, or with keys that are not numbers, use
+///   [`IntervalRegistry`](super::IntervalRegistry).
+/// - For ids that the table may choose, use [`IdSpace`](crate::namespace::IdSpace).
+/// - For one thread that rarely looks anything up, use a `BTreeMap` behind a lock (see the
 ///   figures).
 ///
 /// All operations go through a view: [`enter`](Self::enter) opens a section, and references to
