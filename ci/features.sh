@@ -20,7 +20,11 @@ tests() {
     say "--- tests of ${1:-no feature}"
     cargo test -q -p manycore --lib --test integration --locked --no-default-features \
         --features "$2" "${1//-/_}" | tee "$log"
-    grep -q '^test result: ok\. [1-9]' "$log" || die "no test is named after '$1'"
+    # The library's unit tests and the program of integration tests each had some; another crate's
+    # traits, and the derive macro, are tested from outside only.
+    local programs=2
+    [[ $1 != *[-_]* && $1 != derive ]] || programs=1
+    [ "$(grep -c '^test result: ok\. [1-9]' "$log")" -ge $programs ] || die "no test is named after '$1'"
 }
 
 if [ $# -gt 0 ]; then
