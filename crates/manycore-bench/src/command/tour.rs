@@ -2,7 +2,10 @@
 
 use std::{
     fmt::Write as _,
+    fs,
     io::{self, Write, stdout},
+    thread,
+    time::Duration,
 };
 
 use anstream::{AutoStream, ColorChoice};
@@ -11,12 +14,15 @@ use manycore_cli::{failure::Failure, prose::wrapped, save};
 
 use super::{args::TourArgs, progress::Progress, tour_virtual};
 use crate::{
-    machine::{self, Machine},
+    machine,
     output::{Format, Writer, number},
     page,
     runner::Runner,
     tour::{Chapter, Findings, Verdict, plan, public_name},
 };
+
+/// Looks at what other programs do, before the tour.
+const SAMPLES: u32 = 10;
 
 /// Measures, prints, and writes the page.
 pub fn run(args: &TourArgs) -> Result<(), Failure> {
@@ -28,7 +34,7 @@ pub fn run(args: &TourArgs) -> Result<(), Failure> {
     let is_coloured = AutoStream::choice(&stdout()) != ColorChoice::Never;
     let writer = Writer::start(stdout().lock(), Format::Table, &machine).map_err(failed)?;
     let mut writer = writer.coloured(is_coloured);
-    let caution = caution(&machine, &Topology::detect().allowed());
+    let caution = caution(machine.cores, others(), &Topology::detect().allowed());
     if let Some(caution) = &caution {
         writer.prose(&format!("\n{}", wrapped(caution))).map_err(failed)?;
     }
@@ -53,12 +59,26 @@ pub fn run(args: &TourArgs) -> Result<(), Failure> {
     writer.prose(&format!("\nPlots and all figures: {}", args.html.display())).map_err(failed)
 }
 
+/// Returns how many threads of other programs run or wait for a core now, on average over a tenth
+/// of a second; zero if the system does not tell. (The load of the last minute has the build, too.)
+fn others() -> f64 {
+    let now = || {
+        let text = fs::read_to_string("/proc/loadavg").ok()?;
+        let running: u32 = text.split_whitespace().nth(3)?.split_once('/')?.0.parse().ok()?;
+        Some(running.saturating_sub(1)) // this thread
+    };
+    let samples = (0..SAMPLES).map(|_| {
+        thread::sleep(Duration::from_millis(10));
+        now().unwrap_or(0)
+    });
+    f64::from(samples.sum::<u32>()) / f64::from(SAMPLES)
+}
+
 /// Returns why figures of several threads say little on this machine, if they do.
-fn caution(machine: &Machine, cpus: &[Cpu]) -> Option<String> {
-    let (cores, load) = (machine.cores, machine.load.unwrap_or(0.0));
+fn caution(cores: usize, others: f64, cpus: &[Cpu]) -> Option<String> {
     let is_one_core = cpus.iter().all(|cpu| cpu.core == cpus[0].core);
-    let why = if cores > 1 && load > cores as f64 * 0.3 {
-        format!("{load:.1} threads wanted to run on its {cores} cores in the minute before")
+    let why = if cores > 1 && others > cores as f64 * 0.3 {
+        format!("{others:.1} threads of other programs want to run on its {cores} cores")
     } else if cpus.len() > 1 && is_one_core {
         format!("its {} processors are hardware threads of one core", cpus.len())
     } else {
@@ -117,8 +137,6 @@ fn tell<W: Write>(
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     /// Two processors that are one core's hardware threads, or two cores'.
@@ -137,11 +155,9 @@ mod tests {
 
     #[test]
     fn busy_machines_and_hardware_threads_are_told_of() {
-        let machine = |load| Machine { cores: 2, load, ..machine::here() };
-        let told = |load, of_one_core| caution(&machine(load), topology(of_one_core).cpus());
-        assert_eq!(told(Some(0.1), false), None);
-        assert_eq!(told(None, false), None);
-        assert!(told(Some(3.0), false).unwrap().contains("3.0 threads"));
-        assert!(told(None, true).unwrap().contains("hardware threads of one core"));
+        let told = |others, of_one_core| caution(2, others, topology(of_one_core).cpus());
+        assert_eq!(told(0.1, false), None);
+        assert!(told(3.0, false).unwrap().contains("3.0 threads of other programs"));
+        assert!(told(0.0, true).unwrap().contains("hardware threads of one core"));
     }
 }
