@@ -25,13 +25,21 @@ pub fn in_own_process(name: &str, body: impl FnOnce()) -> Option<String> {
 }
 
 /// Runs `child` in a forked process and returns its exit status: 0 if it returned true.
+/// [`status_of_child`] says where to call it.
+#[cfg(unix)]
+pub fn in_child(child: impl FnOnce() -> bool) -> i32 {
+    status_of_child(|| if child() { 0 } else { 1 })
+}
+
+/// Runs `child` in a forked process and returns its exit status: what it returned, up to 100, and
+/// 101 if it panicked.
 ///
 /// Call it within [`in_own_process`]. The child has a copy of every lock as it was at the fork,
 /// including those of the standard library and of the loader. If another thread of the parent held
 /// one then, it is never released in the child. Such a thread may be the harness that starts a
 /// thread, or a test that panics.
 #[cfg(unix)]
-pub fn in_child(child: impl FnOnce() -> bool) -> i32 {
+pub fn status_of_child(child: impl FnOnce() -> i32) -> i32 {
     use std::time::{Duration, Instant};
 
     assert!(std::env::var(OWN).is_ok(), "a test that forks needs a process of its own");
@@ -40,9 +48,9 @@ pub fn in_child(child: impl FnOnce() -> bool) -> i32 {
     let process = unsafe { libc::fork() };
     assert!(process >= 0, "fork failed: {}", std::io::Error::last_os_error());
     if process == 0 {
-        let passed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+        let status = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
         // SAFETY: ends this process at once, without running what the parent is to run.
-        unsafe { libc::_exit(if matches!(passed, Ok(true)) { 0 } else { 1 }) };
+        unsafe { libc::_exit(status.unwrap_or(101)) };
     }
     let end = Instant::now() + Duration::from_secs(120);
     let mut status = 0;
