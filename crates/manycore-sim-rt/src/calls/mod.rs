@@ -9,6 +9,7 @@
 
 mod alarms;
 mod by_number;
+mod c11;
 mod clock;
 mod conditions;
 mod cores;
@@ -19,7 +20,10 @@ mod getrandom;
 mod libc_functions;
 mod locks;
 mod memory;
+mod replace;
+mod semaphores;
 mod signals;
+mod waits;
 
 pub(crate) use self::by_number::virtual_call;
 pub(crate) use self::signals::deliver;

@@ -149,6 +149,30 @@ pub(crate) fn wait(word: usize, until: Option<u64>, bits: u32) -> bool {
     })
 }
 
+/// Charges instructions of libc, which is not instrumented, and then its access to a word of the
+/// program.
+pub(crate) fn inside_libc(word: usize, kind: Kind, instructions: u32) {
+    let site = with(|sim| sim.call_site());
+    follow(with(|sim| {
+        let rate = u64::from(sim.engine.machine().instructions_per_10_cycles);
+        sim.engine.work(u64::from(instructions) * 10 / rate)
+    }));
+    follow(with(|sim| sim.engine.access(word, 4, kind, site)));
+}
+
+/// Charges what a processor waits in a spin loop.
+pub(crate) fn pause() {
+    follow(with(|sim| {
+        let cost = u64::from(sim.engine.machine().pause);
+        sim.engine.work(cost)
+    }));
+}
+
+/// Returns true if a thread waits at a futex word with one of these bits.
+pub(crate) fn any_waits(word: usize, bits: u32) -> bool {
+    with(|sim| sim.engine.any_waits(word, bits))
+}
+
 /// Wakes the waiters at a futex word. Returns how many.
 pub(crate) fn wake(word: usize, count: u32, bits: u32) -> usize {
     system_call();

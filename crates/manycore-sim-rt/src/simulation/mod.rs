@@ -15,7 +15,7 @@ mod outside;
 pub(crate) mod result;
 mod schedule;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 pub(crate) use manycore_sim::Access as Kind;
@@ -24,9 +24,9 @@ use manycore_sim::{Engine, LineCost, Totals};
 
 pub(crate) use self::alarms::{Alarm, Clock, OF_PROCESS, Signal, has_rung};
 pub(crate) use self::charge::{
-    access, begin, block, clock_reading, copied, enter, enter_kernel, fence, files_changed,
-    give_way, identity, interrupt_all, join, leave, read_time, restrict, sleep_until, system_call,
-    wait, wait_outside, wake,
+    access, any_waits, begin, block, clock_reading, copied, enter, enter_kernel, fence,
+    files_changed, give_way, identity, inside_libc, interrupt_all, join, leave, pause, read_time,
+    restrict, sleep_until, system_call, wait, wait_outside, wake,
 };
 pub(crate) use self::files::{Poll, Timer, WaitsFor, interrupt, is_reminded, remind};
 pub(crate) use self::schedule::{arrive, chosen, collect};
@@ -82,6 +82,10 @@ pub(crate) struct Simulation {
     pub(crate) files: files::Files,
     /// Timers that send signals.
     pub(crate) alarms: alarms::Alarms,
+    /// libc's mutexes whose release has to wake a thread.
+    pub(crate) contended: BTreeSet<usize>,
+    /// The controls of functions that run once, while they run.
+    pub(crate) at_once: BTreeSet<usize>,
     /// If waits are kept: the calls in which threads began to wait for files and child processes,
     /// by thread and time.
     calls: BTreeMap<(usize, u64), &'static str>,
@@ -194,6 +198,8 @@ pub(crate) fn start(engine: Engine, seed: u64, out: String, hooks: Hooks) {
         stack: std::ptr::from_ref(&seed) as usize,
         files: files::Files::default(),
         alarms: alarms::Alarms::default(),
+        contended: BTreeSet::new(),
+        at_once: BTreeSet::new(),
         calls: BTreeMap::new(),
         measured: Measured::default(),
         began: crate::host::nanoseconds(),
@@ -290,7 +296,7 @@ impl Simulation {
 
     /// Returns the thread that owns the stack of an address, and how far the address is below its
     /// thread pointer. Thread-locals lie directly below that pointer.
-    fn stack_of(&self, address: usize) -> Option<(usize, usize)> {
+    pub(crate) fn stack_of(&self, address: usize) -> Option<(usize, usize)> {
         let below = |(number, thread): (usize, &Thread)| {
             let below = thread.pointer.checked_sub(address)?;
             (below <= thread.stack).then_some((number, below))

@@ -1,14 +1,19 @@
-//! libc's own locks, condition variables, semaphores and pipes, as C code uses them; fails if one
-//! of them does not do what it does on real cores. With `barrier` it calls what is not simulated,
-//! with `pipe` it reads from a pipe without a writer.
+//! libc's own locks, condition variables, semaphores, barriers and pipes, as C code uses them;
+//! fails if one of them does not do what it does on real cores. With `pipe` it reads from a pipe
+//! without a writer, and with `itself` a thread waits for a mutex that it holds. With `mutex`,
+//! `std`, `rwlock`, `spin` or `semaphore` it measures that lock, round a short critical section on
+//! each core.
 
 use std::{
     cell::UnsafeCell,
     ffi::{c_int, c_void},
     io::{Read, Write, pipe},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 unsafe extern "C" {
@@ -31,6 +36,29 @@ unsafe extern "C" {
     fn sem_post(semaphore: *mut c_void) -> c_int;
     fn pthread_barrier_init(barrier: *mut c_void, attributes: *mut c_void, count: u32) -> c_int;
     fn pthread_barrier_wait(barrier: *mut c_void) -> c_int;
+    fn pthread_barrier_destroy(barrier: *mut c_void) -> c_int;
+    fn pthread_mutex_timedlock(mutex: *mut c_void, time: *const [u64; 2]) -> c_int;
+    fn pthread_mutex_init(mutex: *mut c_void, attributes: *const c_void) -> c_int;
+    fn pthread_mutexattr_init(attributes: *mut c_void) -> c_int;
+    fn pthread_mutexattr_settype(attributes: *mut c_void, kind: c_int) -> c_int;
+    fn pthread_rwlock_timedwrlock(lock: *mut c_void, time: *const [u64; 2]) -> c_int;
+    fn pthread_spin_init(lock: *mut c_void, shared: c_int) -> c_int;
+    fn pthread_spin_lock(lock: *mut c_void) -> c_int;
+    fn pthread_spin_unlock(lock: *mut c_void) -> c_int;
+    fn pthread_once(control: *mut c_void, function: extern "C" fn()) -> c_int;
+    fn sem_timedwait(semaphore: *mut c_void, time: *const [u64; 2]) -> c_int;
+    fn mtx_init(mutex: *mut c_void, kind: c_int) -> c_int;
+    fn mtx_lock(mutex: *mut c_void) -> c_int;
+    fn mtx_trylock(mutex: *mut c_void) -> c_int;
+    fn mtx_unlock(mutex: *mut c_void) -> c_int;
+    fn cnd_wait(condition: *mut c_void, mutex: *mut c_void) -> c_int;
+    fn cnd_signal(condition: *mut c_void) -> c_int;
+    fn thrd_create(
+        handle: *mut usize,
+        start: extern "C" fn(*mut c_void) -> c_int,
+        argument: *mut c_void,
+    ) -> c_int;
+    fn thrd_join(handle: usize, result: *mut c_int) -> c_int;
     fn clock_gettime(clock: c_int, time: *mut [u64; 2]) -> c_int;
     fn getrandom(buffer: *mut u8, bytes: usize, flags: u32) -> isize;
     fn sched_getaffinity(thread: c_int, bytes: usize, mask: *mut u8) -> c_int;
@@ -38,7 +66,12 @@ unsafe extern "C" {
 }
 
 const ROUNDS: u64 = 20;
+const EBUSY: c_int = 16;
+const EDEADLK: c_int = 35;
 const ETIMEDOUT: c_int = 110;
+/// The kinds of mutexes.
+const RECURSIVE: c_int = 1;
+const ERROR_CHECKING: c_int = 2;
 
 /// Any of libc's objects: zeroed is how its macros initialize them; with what they guard.
 #[repr(align(64))]
@@ -72,14 +105,21 @@ impl Shared {
 fn main() {
     let cores = thread::available_parallelism().expect("a number of cores").get() as u64;
     match std::env::args().nth(1).as_deref() {
-        Some("barrier") => barrier(),
         Some("pipe") => waits_at_a_pipe(),
-        _ => {
+        Some("itself") => waits_for_itself(),
+        Some(lock) => measures(lock, cores),
+        None => {
             takes_turns(cores);
             times_out();
             destroys_after_the_last_wake_up();
             reads_and_writes(cores);
             posts();
+            excludes_in_time(cores);
+            knows_the_kinds_of_mutexes();
+            stops_waiting();
+            meets_at_a_barrier(cores);
+            runs_once(cores);
+            uses_the_names_of_c11();
             sends_through_a_pipe();
             takes_null_for_no_bytes();
             println!("{cores} cores: all well");
@@ -217,16 +257,242 @@ fn sends_through_a_pipe() {
     assert_eq!(received, vec![7; length]);
 }
 
-fn barrier() {
-    let shared = Shared::new();
+/// A lock that is held for a time keeps the others out for that time, in virtual time as well.
+fn excludes_in_time(threads: u64) {
+    /// How long each holder keeps the lock, in nanoseconds.
+    const HELD: u128 = 2000;
+    type Call = unsafe extern "C" fn(*mut c_void) -> c_int;
+    let locks: [(Call, Call); 3] = [
+        (pthread_mutex_lock, pthread_mutex_unlock),
+        (pthread_rwlock_wrlock, pthread_rwlock_unlock),
+        (pthread_spin_lock, pthread_spin_unlock),
+    ];
+    for (lock, unlock) in locks {
+        let shared = Shared::new();
+        if std::ptr::fn_addr_eq(lock, pthread_spin_lock as Call) {
+            // SAFETY: it fits, and is not shared yet.
+            unsafe { pthread_spin_init(shared.object(), 0) };
+        }
+        let began = Instant::now();
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    for _ in 0..ROUNDS {
+                        // SAFETY: an initialized lock; the value is under it.
+                        unsafe {
+                            assert_eq!(lock(shared.object()), 0);
+                            let held = Instant::now();
+                            *shared.value.get() += 1;
+                            while held.elapsed().as_nanos() < HELD {}
+                            assert_eq!(unlock(shared.object()), 0);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(shared.value.into_inner(), threads * ROUNDS);
+        assert!(began.elapsed().as_nanos() >= HELD * u128::from(threads * ROUNDS));
+    }
+}
+
+fn knows_the_kinds_of_mutexes() {
+    let mut attributes = [0_u64; 8];
+    let attributes = (&raw mut attributes).cast::<c_void>();
+    let mutex = |kind| {
+        let shared = Shared::new();
+        // SAFETY: attributes and mutex fit, and are not shared yet.
+        unsafe {
+            pthread_mutexattr_init(attributes);
+            assert_eq!(pthread_mutexattr_settype(attributes, kind), 0);
+            assert_eq!(pthread_mutex_init(shared.object(), attributes), 0);
+        }
+        shared
+    };
+    let (checking, recursive) = (&mutex(ERROR_CHECKING), &mutex(RECURSIVE));
+    // SAFETY: the two mutexes above.
+    unsafe {
+        assert_eq!(pthread_mutex_lock(checking.object()), 0);
+        assert_eq!(pthread_mutex_lock(checking.object()), EDEADLK);
+        assert_eq!(pthread_mutex_lock(recursive.object()), 0);
+        assert_eq!(pthread_mutex_lock(recursive.object()), 0);
+        thread::scope(|scope| {
+            let other = scope.spawn(move || {
+                assert_eq!(pthread_mutex_trylock(checking.object()), EBUSY);
+                assert_eq!(pthread_mutex_lock(recursive.object()), 0);
+                *recursive.value.get() += 1;
+                assert_eq!(pthread_mutex_unlock(recursive.object()), 0);
+            });
+            assert_eq!(pthread_mutex_unlock(recursive.object()), 0);
+            thread::sleep(Duration::from_micros(50));
+            assert_eq!(*recursive.value.get(), 0, "it is held until the last release");
+            assert_eq!(pthread_mutex_unlock(recursive.object()), 0);
+            other.join().expect("no panic");
+        });
+        assert_eq!(pthread_mutex_unlock(checking.object()), 0);
+    }
+}
+
+/// A wait with a time ends then, and the object works afterwards.
+fn stops_waiting() {
+    let (mutex, lock, semaphore) = (&Shared::new(), &Shared::new(), &Shared::new());
+    let mut time = [0; 2];
+    // SAFETY: zeroed, and the semaphore is initialized before it is shared.
+    unsafe {
+        sem_init(semaphore.object(), 0, 0);
+        clock_gettime(0, &raw mut time);
+        time[1] += 100_000;
+        pthread_mutex_lock(mutex.object());
+        pthread_rwlock_rdlock(lock.object());
+    }
+    let other = move || {
+        // SAFETY: the objects above, and a timespec.
+        unsafe {
+            assert_eq!(pthread_mutex_timedlock(mutex.object(), &raw const time), ETIMEDOUT);
+            assert_eq!(pthread_rwlock_timedwrlock(lock.object(), &raw const time), ETIMEDOUT);
+            assert_eq!(sem_timedwait(semaphore.object(), &raw const time), -1);
+        }
+    };
+    thread::scope(|scope| scope.spawn(other).join().expect("no panic"));
+    // SAFETY: the objects above, which this thread holds.
+    unsafe {
+        pthread_mutex_unlock(mutex.object());
+        pthread_rwlock_unlock(lock.object());
+        sem_post(semaphore.object());
+        assert_eq!(pthread_mutex_timedlock(mutex.object(), &raw const time), 0);
+        assert_eq!(pthread_rwlock_timedwrlock(lock.object(), &raw const time), 0);
+        assert_eq!(sem_timedwait(semaphore.object(), &raw const time), 0);
+    }
+}
+
+/// Each round ends when all have come; one thread of each is told so.
+fn meets_at_a_barrier(threads: u64) {
+    let (shared, come) = (Shared::new(), AtomicU32::new(0));
+    let told = AtomicU32::new(0);
     // SAFETY: a barrier fits, and is initialized before it is shared.
-    unsafe { pthread_barrier_init(shared.object(), std::ptr::null_mut(), 2) };
+    unsafe { pthread_barrier_init(shared.object(), std::ptr::null_mut(), threads as u32) };
     thread::scope(|scope| {
-        for _ in 0..2 {
-            // SAFETY: the barrier above.
-            scope.spawn(|| unsafe { pthread_barrier_wait(shared.object()) });
+        for _ in 0..threads {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS as u32 {
+                    come.fetch_add(1, Ordering::SeqCst);
+                    // SAFETY: the barrier above.
+                    let answer = unsafe { pthread_barrier_wait(shared.object()) };
+                    assert!(come.load(Ordering::SeqCst) >= round * threads as u32);
+                    told.fetch_add(u32::from(answer != 0), Ordering::SeqCst);
+                }
+            });
         }
     });
+    assert_eq!(told.into_inner(), ROUNDS as u32);
+    // SAFETY: no thread is at the barrier.
+    assert_eq!(unsafe { pthread_barrier_destroy(shared.object()) }, 0);
+}
+
+fn runs_once(threads: u64) {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn run() {
+        thread::sleep(Duration::from_micros(20));
+        RUNS.fetch_add(1, Ordering::SeqCst);
+    }
+    let shared = Shared::new();
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                // SAFETY: zeroed, as its macro initializes it.
+                assert_eq!(unsafe { pthread_once(shared.object(), run) }, 0);
+                assert_eq!(RUNS.load(Ordering::SeqCst), 1, "nobody goes on before it has run");
+            });
+        }
+    });
+}
+
+fn uses_the_names_of_c11() {
+    extern "C" fn other(shared: *mut c_void) -> c_int {
+        // SAFETY: the creator waits for this thread.
+        let shared = unsafe { &*shared.cast::<Shared>() };
+        // SAFETY: the mutex is initialized, the condition variable zeroed; the value is under the
+        // mutex.
+        unsafe {
+            assert_eq!(mtx_lock(shared.object()), 0);
+            *shared.value.get() = 1;
+            assert_eq!(cnd_signal(shared.condition()), 0);
+            assert_eq!(mtx_unlock(shared.object()), 0);
+        }
+        -7
+    }
+    let shared = Shared::new();
+    let (mut handle, mut result) = (0, 0);
+    // SAFETY: as in `other`; the handle and the result are this thread's.
+    unsafe {
+        assert_eq!(mtx_init(shared.object(), 0), 0);
+        assert_eq!(mtx_lock(shared.object()), 0);
+        assert_eq!(mtx_trylock(shared.object()), 1, "busy");
+        let argument = (&raw const shared).cast_mut().cast();
+        assert_eq!(thrd_create(&raw mut handle, other, argument), 0);
+        while *shared.value.get() == 0 {
+            assert_eq!(cnd_wait(shared.condition(), shared.object()), 0);
+        }
+        assert_eq!(mtx_unlock(shared.object()), 0);
+        assert_eq!(thrd_join(handle, &raw mut result), 0);
+    }
+    assert_eq!(result, -7);
+}
+
+/// Each core takes the lock again and again, for a short critical section.
+fn measures(lock: &str, threads: u64) {
+    const EACH: u64 = 1000;
+    let (shared, own) = (&Shared::new(), &Mutex::new(0_u64));
+    // SAFETY: each object fits and is initialized before it is shared; the value is under the lock.
+    let round: &(dyn Fn() + Sync) = unsafe {
+        match lock {
+            "mutex" => &|| {
+                pthread_mutex_lock(shared.object());
+                *shared.value.get() += 1;
+                pthread_mutex_unlock(shared.object());
+            },
+            "rwlock" => &|| {
+                pthread_rwlock_wrlock(shared.object());
+                *shared.value.get() += 1;
+                pthread_rwlock_unlock(shared.object());
+            },
+            "spin" => {
+                pthread_spin_init(shared.object(), 0);
+                &|| {
+                    pthread_spin_lock(shared.object());
+                    *shared.value.get() += 1;
+                    pthread_spin_unlock(shared.object());
+                }
+            }
+            "semaphore" => {
+                sem_init(shared.object(), 0, 1);
+                &|| {
+                    sem_wait(shared.object());
+                    *shared.value.get() += 1;
+                    sem_post(shared.object());
+                }
+            }
+            "std" => &|| *own.lock().expect("no panic") += 1,
+            _ => panic!("no lock '{lock}'"),
+        }
+    };
+    manycore_sim::measured(|| {
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| (0..EACH).for_each(|_| round()));
+            }
+        });
+        manycore_sim::operations(threads * EACH);
+    });
+}
+
+/// A deadlock of one thread: the run says so.
+fn waits_for_itself() {
+    let shared = Shared::new();
+    // SAFETY: a zeroed mutex.
+    unsafe {
+        pthread_mutex_lock(shared.object());
+        pthread_mutex_lock(shared.object());
+    }
 }
 
 fn waits_at_a_pipe() {

@@ -132,6 +132,12 @@ impl Engine {
         woken
     }
 
+    /// Returns true if a thread waits at the futex word with a bit of `mask`.
+    pub fn any_waits(&self, address: usize, mask: u32) -> bool {
+        let waiters = self.futexes.get(&address);
+        waiters.is_some_and(|waiters| waiters.iter().any(|waiter| waiter.1 & mask != 0))
+    }
+
     /// Returns how the last wait of the running thread ended.
     pub fn wakened(&self) -> Wakened {
         if self.threads[self.running as usize].timed_out {
