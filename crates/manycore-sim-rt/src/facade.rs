@@ -5,6 +5,7 @@
 
 use std::ffi::c_void;
 use std::fmt::Write;
+use std::ops::Range;
 
 use manycore_sim::symbols::{Module, Symbols};
 
@@ -50,7 +51,8 @@ pub extern "C" fn manycore_sim_record(on: bool) {
 
 /// Lets the calling thread's allocations begin `shift` bytes into a cache line from now on.
 ///
-/// The largest number ends that. Returns the size of a line.
+/// With the bit [`placement::REUSE`], what is freed meanwhile is allocated again. The largest
+/// number ends the placement. Returns the size of a line.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn manycore_sim_place(shift: usize) -> usize {
     if !simulation::active() {
@@ -67,7 +69,9 @@ pub extern "C" fn manycore_sim_place(shift: usize) -> usize {
 /// Passes the recording to `take` as text, and forgets it.
 ///
 /// The text has a line for each cache line, core and kind of access: the line's address, the core,
-/// the kind, the count, the bytes as a mask, and the place in the source.
+/// the kind, the count, the bytes as a mask, and the place in the source. For a line that several
+/// cores touch, it also has what lies there: the line's address, `held`, the first byte and the one
+/// behind the last, and a name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn manycore_sim_take_recording(
     take: extern "C" fn(*const u8, usize, *mut c_void),
@@ -84,19 +88,54 @@ fn recording(sim: &mut simulation::Simulation) -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let modules = Module::parse(&maps);
     let mut symbols = Symbols::new();
-    let mut text = String::new();
-    for touch in sim.engine.take_recording() {
-        let site = touch.pc as u64;
+    let mut place = |sim: &simulation::Simulation, site: u64| {
         let mut addresses = vec![frames::pc(site)];
         addresses.extend(sim.frames.stack(site));
-        let place = symbols.place(&modules, &addresses);
-        let kind = if touch.wrote { "write" } else { "read" };
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "{:x} {} {kind} {} {:x} {place}",
-            touch.line, touch.core, touch.count, touch.bytes
-        );
+        symbols.place(&modules, &addresses)
+    };
+    let mut text = String::new();
+    let touches = sim.engine.take_recording();
+    for touches in touches.chunk_by(|a, b| a.line == b.line) {
+        for touch in touches {
+            let kind = if touch.wrote { "write" } else { "read" };
+            let (line, core, count, bytes) = (touch.line, touch.core, touch.count, touch.bytes);
+            let place = place(sim, touch.pc as u64);
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{line:x} {core} {kind} {count} {bytes:x} {place}");
+        }
+        let line = touches[0].line;
+        if touches.iter().any(|touch| touch.core != touches[0].core) {
+            for (bytes, what) in sim.held(line, &mut place) {
+                let _ = writeln!(text, "{line:x} held {} {} {what}", bytes.start, bytes.end);
+            }
+        }
     }
     text
+}
+
+impl simulation::Simulation {
+    /// Returns what lies on a cache line now, with the bytes that it occupies: heap blocks, and a
+    /// stack.
+    fn held(
+        &self,
+        line: usize,
+        place: &mut impl FnMut(&Self, u64) -> String,
+    ) -> Vec<(Range<usize>, String)> {
+        let size = 1 << self.engine.machine().line_shift;
+        let blocks = self.allocations.at(line, line + size, self.engine.now());
+        let mut found: Vec<_> = blocks
+            .iter()
+            .map(|block| {
+                let from = block.start.saturating_sub(line);
+                let to = (block.start + block.bytes - line).min(size);
+                let what =
+                    format!("{} bytes allocated at {}", block.bytes, place(self, block.site));
+                (from..to, what)
+            })
+            .collect();
+        if let Some((thread, _)) = self.stack_of(line).filter(|_| found.is_empty()) {
+            found.push((0..size, format!("the stack of thread {thread}")));
+        }
+        found
+    }
 }

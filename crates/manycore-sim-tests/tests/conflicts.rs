@@ -10,7 +10,7 @@ use std::{
 
 use manycore::collections::Counter;
 use manycore::section::{Atomic, Domain, Owned};
-use manycore_sim::{ConflictCheck, assert_conflict_free};
+use manycore_sim::{ConflictCheck, Placement, assert_conflict_free};
 
 fn add(counter: &AtomicU64) {
     counter.fetch_add(1, Relaxed);
@@ -218,22 +218,80 @@ fn unsimulated_check_fails_loudly() {
 }
 
 /// Two boxes that lie behind each other: whether they share a line is a matter of what was
-/// allocated before.
+/// allocated before. The handles lie on a line of the object, which both only read.
 #[test]
 #[ignore = "manycore sim test"]
 fn neighbours_on_the_heap_are_flagged_in_the_placements_where_they_share_a_line() {
-    // The pair itself on lines of its own: it would lie behind the second box.
-    type Boxes = Line<[Box<AtomicU64>; 2]>;
-    let make = || -> Boxes { Line([Box::new(AtomicU64::new(0)), Box::new(AtomicU64::new(0))]) };
+    type Boxes = [Box<AtomicU64>; 2];
+    let make = || -> Boxes { [Box::new(AtomicU64::new(0)), Box::new(AtomicU64::new(0))] };
     for filler in [0, 1, 2, 3] {
         let _filler: Vec<Box<[u64; 3]>> = (0..filler).map(|_| Box::new([0; 3])).collect();
         let check = ConflictCheck::new(make);
-        let report = check.run(|boxes: &Boxes| add(&boxes.0[0]), |boxes: &Boxes| add(&boxes.0[1]));
+        let report = check.run(|boxes: &Boxes| add(&boxes[0]), |boxes: &Boxes| add(&boxes[1]));
         let report = report.unwrap();
-        assert_eq!(report.placements, [0, 16, 32, 48]);
+        let fresh = |placements: &[Placement]| -> Vec<usize> {
+            placements.iter().filter(|at| !at.is_reused).map(|at| at.shift).collect()
+        };
+        assert_eq!(fresh(&report.placements), [0, 16, 32, 48]);
         // 32 bytes apart: in one line if the first begins 0 or 16 bytes into it.
         assert!(report.lines.iter().all(|line| line.is_false_sharing), "{report}");
-        assert!(report.lines.iter().all(|line| line.placements == [0, 16]), "{report}");
+        assert!(report.lines.iter().all(|line| fresh(&line.placements) == [0, 16]), "{report}");
         assert_eq!(report.lines.len(), 2, "in both orders: {report}");
+        let text = report.to_string();
+        assert!(text.contains("8 bytes allocated at"), "{text}");
+        assert!(text.contains("tests/conflicts.rs"), "{text}");
     }
+}
+
+/// The second box gets the block of the temporary one, beside the first box. In memory that was
+/// never used, other data lie between the two.
+#[test]
+#[ignore = "manycore sim test"]
+fn neighbours_where_a_block_is_used_again_are_flagged() {
+    type Boxes = [Box<AtomicU64>; 2];
+    let make = || -> Boxes {
+        let temporary = std::hint::black_box(Box::new(0_u64));
+        let first = Box::new(AtomicU64::new(0));
+        let _between = std::hint::black_box(Box::new([0_u64; 32]));
+        drop(temporary);
+        [first, Box::new(AtomicU64::new(0))]
+    };
+    let check = ConflictCheck::new(make);
+    let report = check.run(|boxes: &Boxes| add(&boxes[0]), |boxes: &Boxes| add(&boxes[1])).unwrap();
+    let placements = || report.lines.iter().flat_map(|line| &line.placements);
+    assert!(placements().all(|at| at.is_reused), "{report}");
+    assert_eq!(placements().count(), 2 * 2, "two of four, in both orders: {report}");
+}
+
+/// Takes a number of a stock of its own; each 64th call fetches a new stock from a shared counter.
+#[derive(Default)]
+struct Stocks {
+    next: AtomicU64,
+    own: [Line<AtomicU64>; 2],
+}
+
+impl Default for Line<AtomicU64> {
+    fn default() -> Self {
+        Line(AtomicU64::new(0))
+    }
+}
+
+impl Stocks {
+    fn take(&self, number: usize) {
+        let own = &self.own[number].0;
+        if own.fetch_add(1, Relaxed) % 64 == 63 {
+            self.next.fetch_add(64, Relaxed);
+        }
+    }
+}
+
+#[test]
+#[ignore = "manycore sim test"]
+fn conflict_of_each_64th_call_is_flagged_unless_single_calls_are_checked() {
+    let (first, second) = (|stocks: &Stocks| stocks.take(0), |stocks: &Stocks| stocks.take(1));
+    let report = ConflictCheck::new(Stocks::default).run(first, second).unwrap();
+    assert!(report.lines.iter().all(|line| !line.is_false_sharing), "{report}");
+    assert!(report.lines.iter().flat_map(|line| &line.touchers).all(|t| t.count == 1), "{report}");
+    assert!(!report.is_conflict_free());
+    assert_conflict_free!(Stocks::default, first, second, calls = 1);
 }

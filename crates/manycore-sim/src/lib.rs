@@ -41,6 +41,7 @@
 //! assert_eq!(engine.now() - after_fetch, 2);
 //! ```
 
+mod bytes;
 pub mod calibration;
 mod conflict_free;
 pub mod drive;
@@ -52,7 +53,10 @@ pub mod report;
 #[cfg(feature = "symbols")]
 pub mod symbols;
 
-pub use conflict_free::{ConflictCheck, ConflictLine, ConflictReport, NotSimulated, Toucher};
+pub use bytes::{Held, byte_ranges};
+pub use conflict_free::{
+    ConflictCheck, ConflictLine, ConflictReport, NotSimulated, Placement, Toucher,
+};
 pub use engine::{
     Access, Blocked, Deadlock, Engine, Outcome, ThreadId, Totals, WaitFor, Wakened,
     record::Touch,

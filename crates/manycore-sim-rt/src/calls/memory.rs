@@ -61,7 +61,7 @@ pub unsafe extern "C" fn malloc(bytes: usize) -> *mut u8 {
 pub unsafe extern "C" fn free(block: *mut u8) {
     charge();
     noted_gone(block);
-    if placement::room(block).is_some() {
+    if placement::free(block) {
         return; // placement.P2
     }
     // SAFETY: the call is passed on as it came.
@@ -79,8 +79,11 @@ pub unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut u8 {
     if simulation::active() && all < FROM_SYSTEM {
         simulation::with(|sim| sim.charge_fill(all));
     }
-    // Fresh pages are zero, and no block is used again (placement.P2).
     let placed = count.checked_mul(bytes).and_then(|all| placement::take(16, all));
+    if let Some(block) = placed {
+        // SAFETY: placement.P2 - a block of at least so many bytes, which may have been used.
+        unsafe { block.write_bytes(0, all) };
+    }
     // SAFETY: the call is passed on as it came.
     let block = placed.unwrap_or_else(|| unsafe { __libc_calloc(count, bytes) });
     noted(block, all)

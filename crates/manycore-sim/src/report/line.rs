@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bytes::{Held, byte_ranges, bytes_text};
 use crate::engine::{
     Access,
     stats::{LineCost, SiteCost},
@@ -75,15 +76,6 @@ pub enum Sharing {
     None,
 }
 
-/// Data that occupy some bytes of a line. [`HotLine`] has an example of a line.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Held {
-    /// The bytes of the line that it occupies.
-    pub bytes: Range<u32>,
-    /// Its name, such as `static app::SLOTS` or `64 bytes allocated at src/main.rs:8 (new)`.
-    pub what: String,
-}
-
 /// A place in the source that waits for a line.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct HotSite {
@@ -117,31 +109,6 @@ impl Sharing {
             _ => Sharing::Both,
         }
     }
-}
-
-/// Returns the ranges of the bits that are set. Each bit stands for a byte.
-///
-/// ```
-/// assert_eq!(manycore_sim::report::byte_ranges(0xff0f), [0..4, 8..16]);
-/// ```
-pub fn byte_ranges(bytes: u128) -> Vec<Range<u32>> {
-    let mut found: Vec<Range<u32>> = Vec::new();
-    for byte in (0..u128::BITS).filter(|byte| bytes >> byte & 1 == 1) {
-        match found.last_mut() {
-            Some(last) if last.end == byte => last.end = byte + 1,
-            _ => found.push(byte..byte + 1),
-        }
-    }
-    found
-}
-
-/// Formats byte ranges for a report: `0-7, 16-23`.
-fn bytes_text(ranges: &[Range<u32>]) -> String {
-    let one = |range: &Range<u32>| match range.len() {
-        1 => range.start.to_string(),
-        _ => format!("{}-{}", range.start, range.end - 1),
-    };
-    ranges.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 impl HotLine {
@@ -215,14 +182,6 @@ fn kind_word(kind: Access) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_are_said_as_ranges() {
-        assert_eq!(byte_ranges(0xff00_00f1), [0..1, 4..8, 24..32]);
-        assert_eq!(bytes_text(&byte_ranges(0xff00_00f1)), "0, 4-7, 24-31");
-        assert_eq!(bytes_text(&byte_ranges(u128::MAX)), "0-127");
-        assert!(byte_ranges(0).is_empty());
-    }
 
     #[test]
     fn sharing_is_named_by_what_most_cycles_are() {

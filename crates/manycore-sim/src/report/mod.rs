@@ -18,8 +18,9 @@ use crate::{
     machine::{Arbitration, Machine, PARAMETERS},
 };
 
+pub use crate::bytes::{Held, byte_ranges};
 pub use interval::{CHEAP, SEEDS, are_cheap, jittered};
-pub use line::{Held, HotLine, HotSite, Sharing, byte_ranges};
+pub use line::{HotLine, HotSite, Sharing};
 pub use missing::missing;
 
 /// The claim in every report.
