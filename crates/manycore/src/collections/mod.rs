@@ -92,6 +92,7 @@ mod lru;
 mod member_pool;
 mod object_pool;
 mod ordered_map;
+mod owned;
 mod page_cache;
 mod private_pages;
 mod promoted;
@@ -108,7 +109,7 @@ mod serde_impls;
 mod timer_queue;
 mod unwind;
 
-pub use active_set::{Active, ActiveSet};
+pub use active_set::{Active, ActiveSet, OwnedActive};
 pub use budget::{BudgetTree, Charge, Exceeded, Reclaimer};
 pub use counter::{Counter, CounterArray, Gauge, Histogram, HistogramBuckets, HistogramSnapshot};
 pub use dhash::{Contention, DHash, DHashBuilder, DHashStats, Distribution, DistributionReason};
@@ -124,20 +125,21 @@ pub use hash_map::{
     HashMapValues, HashMapView,
 };
 pub use hash_set::{HashSet, HashSetIntoIter, HashSetIter, HashSetView};
-pub use interval_registry::{Interval, IntervalRegistry, IntervalRegistryBuilder};
+pub use interval_registry::{Interval, IntervalRegistry, IntervalRegistryBuilder, OwnedInterval};
 pub use lru::{Lru, LruBuilder};
 pub use object_pool::{ObjectPool, ObjectPoolBuilder, OwnedPooled, PoolFuture, Pooled};
 pub use ordered_map::{
     OrderedMap, OrderedMapIntoIter, OrderedMapIter, OrderedMapKeys, OrderedMapValues,
     OrderedMapView,
 };
-pub use page_cache::{PageCache, PageStore, PinError, Pinned};
+pub use owned::Owner;
+pub use page_cache::{OwnedPinned, PageCache, PageStore, PinError, Pinned};
 pub use private_pages::{PrivatePage, PrivatePages};
 pub use range_map::{Gaps, RangeError, RangeGuard, RangeMap, RangeMapIter, RangeMapView, Removed};
 pub use registry::{Entry, OwnedEntry, Registry, RegistryBuilder};
 pub use replicated_map::ReplicatedMap;
 pub use scalable_arc::{ScalableArc, ScalableWeak};
-pub use timer_queue::{Timer, TimerQueue};
+pub use timer_queue::{OwnedTimer, Timer, TimerQueue};
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

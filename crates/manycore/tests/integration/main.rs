@@ -114,6 +114,8 @@ mod ordered_map;
 #[cfg(feature = "collections")]
 mod own_type;
 #[cfg(feature = "collections")]
+mod owned_handles;
+#[cfg(feature = "collections")]
 mod page_cache;
 #[cfg(feature = "collections")]
 mod private_pages;

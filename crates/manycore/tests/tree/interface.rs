@@ -181,7 +181,7 @@ fn every_collection_says_whether_it_may_cross_a_catch() {
         file.unwrap_or_else(|| panic!("{path} is not there")).text.as_str()
     };
     let decided = text("crates/manycore/tests/integration/liars/unwind.rs");
-    let traits = ["PageStore", "Plain"];
+    let traits = ["Owner", "PageStore", "Plain"];
     // They hold numbers and nothing of the user's.
     let plain = ["Contention", "DHashBuilder", "DHashStats", "Distribution", "DistributionReason"];
     let exported = exports(text("crates/manycore/src/collections/mod.rs"));

@@ -11,6 +11,7 @@ mod loom_tests;
 
 use crate::collections::integer::{from_word, has_word, is_integer, to_word};
 use crate::collections::member_pool::{FewMembers, Many, Member, MemberStore, Store};
+use crate::collections::owned::{Kept, Owner};
 use crate::ldu::Queue;
 use crate::percpu;
 use board::{Board, Taken};
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// A set of active transactions, snapshots, readers or leases, each with a key. A query returns the
 /// smallest key.
@@ -149,6 +151,9 @@ impl<K: Ord + Clone + Send + Sync + 'static> ActiveSet<K> {
 
     /// Registers a member with this key, which is active until the handle is dropped. Keys need not
     /// differ.
+    ///
+    /// The handle borrows the set. If it must not, because a struct is to hold it, use
+    /// [`register_owned`](Self::register_owned).
     #[inline]
     pub fn register(&self, key: K) -> Active<'_, K> {
         let word = to_word(&key);
@@ -166,6 +171,13 @@ impl<K: Ord + Clone + Send + Sync + 'static> ActiveSet<K> {
             many.beside.block(); // the set has just become large
         }
         Active { held: Held::Member(key), set: self }
+    }
+
+    /// Same as [`register`](Self::register), with a handle that keeps the set alive. [`Owner`] says
+    /// what it costs.
+    #[inline]
+    pub fn register_owned<S: Owner<Target = Self>>(set: &S, key: K) -> OwnedActive<K, S> {
+        OwnedActive { kept: Kept::new(set, |set| set.register(key)) }
     }
 
     /// Reads all keys at one moment. Calls `of` with the keys of the pool, or of the small form;
@@ -359,6 +371,63 @@ impl<K: Ord + Clone + Send + Sync + 'static> Drop for Active<'_, K> {
 impl<K: Ord + Clone + Send + Sync + fmt::Debug + 'static> fmt::Debug for Active<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Active").field(&**self).finish()
+    }
+}
+
+/// Same as [`Active`], without borrowing the set; see [`ActiveSet::register_owned`].
+///
+/// ```
+/// use manycore::collections::{ActiveSet, OwnedActive};
+/// use std::sync::Arc;
+///
+/// struct Transaction {
+///     snapshot: OwnedActive<u64>,
+/// }
+///
+/// let snapshots = Arc::new(ActiveSet::new());
+/// let transaction = Transaction { snapshot: ActiveSet::register_owned(&snapshots, 100) };
+/// assert_eq!(*transaction.snapshot, 100);
+/// assert_eq!(snapshots.oldest(), Some(100));
+/// drop(transaction);
+/// assert_eq!(snapshots.oldest(), None);
+/// ```
+#[must_use = "dropping the handle leaves the set"]
+pub struct OwnedActive<
+    K: Ord + Clone + Send + Sync + 'static,
+    S: Owner<Target = ActiveSet<K>> = Arc<ActiveSet<K>>,
+> {
+    kept: Kept<Active<'static, K>, S>,
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static, S: Owner<Target = ActiveSet<K>>> OwnedActive<K, S> {
+    /// Returns the set.
+    #[must_use]
+    pub fn set(&self) -> &S {
+        &self.kept.owner
+    }
+
+    /// Leaves the set, as dropping the handle does.
+    pub fn leave(self) {
+        drop(self);
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static, S: Owner<Target = ActiveSet<K>>> Deref
+    for OwnedActive<K, S>
+{
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        &self.kept.handle
+    }
+}
+
+impl<K, S: Owner<Target = ActiveSet<K>>> fmt::Debug for OwnedActive<K, S>
+where
+    K: Ord + Clone + Send + Sync + fmt::Debug + 'static,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OwnedActive").field(&**self).finish()
     }
 }
 

@@ -20,6 +20,7 @@ mod logged;
 mod tree;
 
 use crate::collections::member_pool::{Member, MemberPool, MemberStore};
+use crate::collections::owned::{Kept, Owner};
 use crate::config;
 use crate::ldu::Queue;
 use crate::oplog::{BuildError, Logs};
@@ -182,6 +183,9 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> IntervalR
     /// Adds a range with a value, which stays until the handle is dropped. Ranges may overlap and
     /// be equal.
     ///
+    /// The handle borrows the registry. If it must not, because a struct is to hold it, use
+    /// [`add_owned`](Self::add_owned).
+    ///
     /// # Panics
     /// If the range is empty: it overlaps nothing.
     #[inline]
@@ -193,6 +197,20 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> IntervalR
             Form::Marked(marked) => marked.enter(item),
         };
         Interval { item, registry: self }
+    }
+
+    /// Same as [`add`](Self::add), with a handle that keeps the registry alive. [`Owner`] says what
+    /// it costs.
+    ///
+    /// # Panics
+    /// If the range is empty.
+    #[inline]
+    pub fn add_owned<R: Owner<Target = Self>>(
+        registry: &R,
+        range: Range<K>,
+        value: V,
+    ) -> OwnedInterval<K, V, R> {
+        OwnedInterval { kept: Kept::new(registry, |registry| registry.add(range, value)) }
     }
 
     /// Calls `f` with every range that overlaps `range`, and its value, in the order of the ranges'
@@ -404,5 +422,75 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static>
 impl<K, V> fmt::Debug for IntervalRegistryBuilder<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IntervalRegistryBuilder").finish_non_exhaustive()
+    }
+}
+
+/// Same as [`Interval`], without borrowing the registry; see [`IntervalRegistry::add_owned`].
+///
+/// ```
+/// use manycore::collections::{IntervalRegistry, OwnedInterval};
+/// use std::sync::Arc;
+///
+/// struct Mapping {
+///     pages: OwnedInterval<u64, &'static str>,
+/// }
+///
+/// let mappings = Arc::new(IntervalRegistry::new());
+/// let mapping = Mapping { pages: IntervalRegistry::add_owned(&mappings, 10..20, "libc") };
+/// assert_eq!((mapping.pages.range(), *mapping.pages), (&(10..20), "libc"));
+/// drop(mapping);
+/// assert!(mappings.is_empty());
+/// ```
+#[must_use = "dropping the handle takes the range out"]
+pub struct OwnedInterval<
+    K: Ord + Clone + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    R: Owner<Target = IntervalRegistry<K, V>> = Arc<IntervalRegistry<K, V>>,
+> {
+    kept: Kept<Interval<'static, K, V>, R>,
+}
+
+impl<K, V, R: Owner<Target = IntervalRegistry<K, V>>> OwnedInterval<K, V, R>
+where
+    K: Ord + Clone + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    /// Returns the range.
+    #[must_use]
+    pub fn range(&self) -> &Range<K> {
+        self.kept.handle.range()
+    }
+
+    /// Returns the registry.
+    #[must_use]
+    pub fn registry(&self) -> &R {
+        &self.kept.owner
+    }
+
+    /// Removes the range, as dropping the handle does.
+    pub fn remove(self) {
+        drop(self);
+    }
+}
+
+impl<K, V, R: Owner<Target = IntervalRegistry<K, V>>> Deref for OwnedInterval<K, V, R>
+where
+    K: Ord + Clone + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        &self.kept.handle
+    }
+}
+
+impl<K, V, R: Owner<Target = IntervalRegistry<K, V>>> fmt::Debug for OwnedInterval<K, V, R>
+where
+    K: Ord + Clone + Send + Sync + fmt::Debug + 'static,
+    V: Send + Sync + fmt::Debug + 'static,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OwnedInterval").field(self.range()).field(&**self).finish()
     }
 }

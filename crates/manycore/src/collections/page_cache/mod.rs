@@ -57,6 +57,7 @@ pub use store::{PageStore, PinError};
 use room::Room;
 
 use super::dhash::{Lookup, Tag};
+use super::owned::{Kept, Owner};
 use super::reentrancy_lock::ReentrancyLock;
 use super::{DHash, DHashStats};
 use crate::sync::{AtomicUsize, Ordering};
@@ -356,6 +357,84 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Pinned<'_, T
             None => _ = unsafe { (*self.frame).back.fetch_add(1, Ordering::Release) },
             Some(near) => self.release(near),
         }
+    }
+}
+
+/// Same as [`Pinned`], without borrowing the cache; see [`PageCache::pin_owned`].
+///
+/// ```
+/// use manycore::collections::{OwnedPinned, PageCache, PageStore};
+/// use std::{convert::Infallible, sync::Arc};
+///
+/// struct Squares;
+/// impl PageStore for Squares {
+///     type Key = u64;
+///     type Page = u64;
+///     type Error = Infallible;
+///     fn load(&self, number: &u64) -> Result<u64, Infallible> {
+///         Ok(number * number)
+///     }
+///     fn write_back(&self, _: &u64, _: &u64) -> Result<(), Infallible> {
+///         Ok(())
+///     }
+/// }
+///
+/// struct Request {
+///     page: OwnedPinned<Squares>,
+/// }
+///
+/// let cache = Arc::new(PageCache::new(Squares, 10));
+/// let request = Request { page: PageCache::pin_owned(&cache, &7).unwrap() };
+/// assert_eq!((request.page.key(), *request.page), (&7, 49));
+/// ```
+#[must_use = "the page may go at once"]
+pub struct OwnedPinned<
+    T: PageStore,
+    S: BuildHasher + Send + Sync + 'static = RandomState,
+    C: Owner<Target = PageCache<T, S>> = Arc<PageCache<T, S>>,
+> {
+    kept: Kept<Pinned<'static, T, S>, C>,
+}
+
+impl<T: PageStore, S, C: Owner<Target = PageCache<T, S>>> OwnedPinned<T, S, C>
+where
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Says that the page was changed; see [`Pinned::mark_dirty`].
+    pub fn mark_dirty(&self) {
+        self.kept.handle.mark_dirty();
+    }
+
+    /// Returns the page's key.
+    pub fn key(&self) -> &T::Key {
+        self.kept.handle.key()
+    }
+
+    /// Returns the cache.
+    #[must_use]
+    pub fn cache(&self) -> &C {
+        &self.kept.owner
+    }
+}
+
+impl<T, S, C: Owner<Target = PageCache<T, S>>> fmt::Debug for OwnedPinned<T, S, C>
+where
+    T: PageStore<Page: fmt::Debug>,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kept.handle.fmt(f)
+    }
+}
+
+impl<T: PageStore, S, C: Owner<Target = PageCache<T, S>>> Deref for OwnedPinned<T, S, C>
+where
+    S: BuildHasher + Send + Sync + 'static,
+{
+    type Target = T::Page;
+
+    fn deref(&self) -> &T::Page {
+        &self.kept.handle
     }
 }
 

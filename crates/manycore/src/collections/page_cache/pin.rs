@@ -3,9 +3,12 @@
 
 use super::super::DHashBuilder;
 use super::super::dhash::{Lookup, Tag};
+use super::super::owned::{Kept, Owner};
 use super::super::reentrancy_lock::ReentrancyLock;
 use super::room::Room;
-use super::{Counted, CountedOf, Flight, Frame, PageCache, PageStore, PinError, Pinned, State};
+use super::{
+    Counted, CountedOf, Flight, Frame, OwnedPinned, PageCache, PageStore, PinError, Pinned, State,
+};
 use crate::cluster::Placement;
 use crate::sync::{AtomicUsize, prefetch, seeded_bug};
 use std::hash::BuildHasher;
@@ -52,6 +55,22 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
             None => self.pin_slow(lookup.tag().hash, key)?,
         };
         Ok(self.pinned(counted))
+    }
+
+    /// Same as [`pin`](Self::pin), with a pin that keeps the cache alive, for a struct that is to
+    /// hold it. [`Owner`] says what it costs.
+    ///
+    /// # Errors
+    /// As [`pin`](Self::pin).
+    ///
+    /// # Panics
+    /// As [`pin`](Self::pin).
+    #[inline]
+    pub fn pin_owned<C: Owner<Target = Self>>(
+        cache: &C,
+        key: &T::Key,
+    ) -> Result<OwnedPinned<T, S, C>, PinError<T::Error>> {
+        Kept::try_new(cache, |cache| cache.pin(key)).map(|kept| OwnedPinned { kept })
     }
 
     /// Pins the page if it is there. Loads nothing, and waits for no load.

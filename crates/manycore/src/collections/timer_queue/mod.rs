@@ -31,11 +31,13 @@ mod wheel;
 
 use self::wheel::{Timed, Wheel};
 use crate::collections::member_pool::{FewMembers, Member, MemberStore, Store};
+use crate::collections::owned::{Kept, Owner};
 use crate::ldu::Queue;
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, model_failed, run_each, seeded_bug};
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit, forget};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// The value was taken (timer_queue.T1).
 const TAKEN: usize = 1;
@@ -266,11 +268,29 @@ impl<T: Send + 'static> TimerQueue<T> {
     }
 
     /// Sets a timer. If its deadline is past, it fires at the next advance.
+    ///
+    /// The timer borrows the queue. If it must not, because a struct is to hold it, use
+    /// [`insert_owned`](Self::insert_owned).
     #[inline]
     pub fn insert(&self, deadline: u64, value: T) -> Timer<'_, T> {
+        Timer { item: self.enter(deadline, value), queue: self }
+    }
+
+    /// Same as [`insert`](Self::insert), with a timer that keeps the queue alive. [`Owner`] says
+    /// what it costs.
+    #[inline]
+    pub fn insert_owned<Q: Owner<Target = Self>>(
+        queue: &Q,
+        deadline: u64,
+        value: T,
+    ) -> OwnedTimer<T, Q> {
+        OwnedTimer { kept: Kept::new(queue, |queue| queue.insert(deadline, value)) }
+    }
+
+    #[inline]
+    fn enter(&self, deadline: u64, value: T) -> NonNull<Item<T>> {
         let value = UnsafeCell::new(MaybeUninit::new(value));
-        let item = Item { deadline, state: AtomicUsize::new(0), value };
-        Timer { item: self.timers.enter(item), queue: self }
+        self.timers.enter(Item { deadline, state: AtomicUsize::new(0), value })
     }
 
     /// Sets the time to `now` and fires what is due. Returns the values of all timers with this or
@@ -360,6 +380,28 @@ impl<T: Send + 'static> Timer<'_, T> {
         unsafe { this.give_back() }
     }
 
+    /// Sets another deadline. Returns false if the timer has fired, which changes nothing.
+    ///
+    /// Costs as much as cancelling and setting a timer.
+    ///
+    /// ```
+    /// use manycore::collections::TimerQueue;
+    ///
+    /// let timeouts = TimerQueue::new();
+    /// let mut timer = timeouts.insert(30, "idle");
+    /// assert!(timer.reset(50)); // there was traffic
+    /// assert!(timeouts.advance(40).is_empty());
+    /// assert_eq!(timeouts.advance(50), [(50, "idle")]);
+    /// assert!(!timer.reset(90));
+    /// ```
+    pub fn reset(&mut self, deadline: u64) -> bool {
+        let Some((value, _)) = self.item().take() else { return false };
+        let before = std::mem::replace(&mut self.item, self.queue.enter(deadline, value));
+        // SAFETY: timer_queue.T2 - the handle was this item's owner, and is another's now.
+        unsafe { self.queue.timers.leave(before) };
+        true
+    }
+
     /// Takes the value, if it is there, and gives the item back.
     ///
     /// # Safety
@@ -399,5 +441,69 @@ impl<T: Send + 'static> fmt::Debug for Timer<'_, T> {
             .field("deadline", &self.deadline())
             .field("is_pending", &self.is_pending())
             .finish()
+    }
+}
+
+/// Same as [`Timer`], without borrowing the queue; see [`TimerQueue::insert_owned`].
+///
+/// ```
+/// use manycore::collections::{OwnedTimer, TimerQueue};
+/// use std::sync::Arc;
+///
+/// struct Session {
+///     timeout: OwnedTimer<u32>,
+/// }
+///
+/// let timeouts = Arc::new(TimerQueue::new());
+/// let mut session = Session { timeout: TimerQueue::insert_owned(&timeouts, 30, 7) };
+/// assert!(session.timeout.reset(50));
+/// assert_eq!(timeouts.advance(60), [(50, 7)]);
+/// assert_eq!(session.timeout.cancel(), None);
+/// ```
+#[must_use = "dropping the timer cancels it; detach it to let it fire"]
+pub struct OwnedTimer<T: Send + 'static, Q: Owner<Target = TimerQueue<T>> = Arc<TimerQueue<T>>> {
+    kept: Kept<Timer<'static, T>, Q>,
+}
+
+impl<T: Send + 'static, Q: Owner<Target = TimerQueue<T>>> OwnedTimer<T, Q> {
+    /// Returns the queue.
+    #[must_use]
+    pub fn queue(&self) -> &Q {
+        &self.kept.owner
+    }
+
+    /// Returns when the timer is to fire.
+    #[must_use]
+    pub fn deadline(&self) -> u64 {
+        self.kept.handle.deadline()
+    }
+
+    /// Returns true if the timer has not fired yet.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.kept.handle.is_pending()
+    }
+
+    /// Sets another deadline. Returns false if the timer has fired; see [`Timer::reset`].
+    pub fn reset(&mut self, deadline: u64) -> bool {
+        self.kept.handle.reset(deadline)
+    }
+
+    /// Cancels the timer. Returns the value, unless the timer has fired.
+    pub fn cancel(self) -> Option<T> {
+        let Kept { handle, owner: _owner } = self.kept;
+        handle.cancel()
+    }
+
+    /// Lets the timer fire without a handle, if somebody else keeps the queue.
+    pub fn detach(self) {
+        let Kept { handle, owner: _owner } = self.kept;
+        handle.detach();
+    }
+}
+
+impl<T: Send + 'static, Q: Owner<Target = TimerQueue<T>>> fmt::Debug for OwnedTimer<T, Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kept.handle.fmt(f)
     }
 }

@@ -67,6 +67,10 @@ fn collections_that_stay_in_order_may_cross_a_catch() {
     unwinds::<Entry<'_, String>>();
     unwinds::<OwnedEntry<String>>();
     unwinds::<PageCache<Store>>();
+    unwinds::<OwnedActive<u32>>();
+    unwinds::<OwnedInterval<u32, String>>();
+    unwinds::<OwnedPinned<Store>>();
+    unwinds::<OwnedTimer<String>>();
     unwinds::<Pinned<'_, Store>>();
     unwinds::<PinError<String>>();
     unwinds::<RangeError>();
