@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::{io::Write, path::PathBuf};
+use std::{ffi::OsString, io::Write, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -181,12 +181,24 @@ pub struct DoctorArgs {
     pub all_pairs: bool,
 }
 
+/// Doubles the two dashes of `manycore sim test -- ARGUMENTS`, which are cargo test's: clap takes
+/// the first ones for its own.
+fn with_dashes(mut words: Vec<OsString>) -> Vec<OsString> {
+    if let Some(at) = words.iter().position(|word| word == "--") {
+        let is_test = words[..at].last().is_some_and(|word| word == "test");
+        if is_test && words[1..at].first().is_some_and(|word| word == "sim") {
+            words.insert(at, "--".into());
+        }
+    }
+    words
+}
+
 /// Reads the command line. Prints help and version, and then ends the process.
 ///
 /// # Errors
 /// One line that says what is wrong.
 pub fn parse() -> Result<Command, Failure> {
-    let cli: Cli = command_line::parse()?;
+    let cli: Cli = command_line::parse_words(with_dashes(std::env::args_os().collect()))?;
     Ok(cli.command)
 }
 
@@ -210,5 +222,29 @@ fn cores(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(count) if (1..=manycore_sim::MAX_CORES).contains(&count) => Ok(count),
         _ => Err(format!("a whole number from 1 to {} is needed", manycore_sim::MAX_CORES)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dashes_before_a_tests_arguments_reach_cargo() {
+        let arguments = |text: &str| {
+            let words = with_dashes(text.split(' ').map(OsString::from).collect());
+            let cli: Cli = command_line::parse_words(words).unwrap_or_else(|_| panic!("{text}"));
+            let Command::Sim(sim) = cli.command else { panic!("{text}") };
+            match sim.command {
+                Some(SimCommand::Test(tests)) => tests.arguments.join(" "),
+                _ => panic!("{text}"),
+            }
+        };
+        assert_eq!(arguments("manycore sim test -- --include-ignored"), "-- --include-ignored");
+        assert_eq!(arguments("manycore sim --cores 8 test -- x"), "-- x");
+        assert_eq!(arguments("manycore sim test --lib -- x"), "--lib -- x");
+        assert_eq!(arguments("manycore sim test --lib"), "--lib");
+        let program = "manycore sim -- test -- x".split(' ').map(OsString::from);
+        assert_eq!(with_dashes(program.clone().collect()), program.collect::<Vec<_>>());
     }
 }

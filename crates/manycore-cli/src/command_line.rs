@@ -24,7 +24,15 @@ Exit codes:
 /// # Errors
 /// One line that says what is wrong.
 pub fn parse<C: Parser>() -> Result<C, Failure> {
-    C::try_parse().map_err(|error| match error.kind() {
+    parse_words(std::env::args_os())
+}
+
+/// As [`parse`], from these words.
+///
+/// # Errors
+/// As for [`parse`].
+pub fn parse_words<C: Parser>(words: impl IntoIterator<Item = OsString>) -> Result<C, Failure> {
+    C::try_parse_from(words).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
