@@ -36,7 +36,7 @@ mod thread;
 pub(crate) mod timeline;
 mod wait;
 
-use crate::machine::{Machine, ModelError};
+use crate::machine::{MAX_CORES, Machine, ModelError};
 use events::Events;
 use filter::Filter;
 use hash::{Map, Random};
@@ -163,8 +163,9 @@ impl Engine {
     /// The machine has a parameter out of bounds, or fewer than `cores` cores.
     pub fn new(machine: Machine, cores: u32, seed: u64) -> Result<Engine, ModelError> {
         machine.check()?;
-        if cores == 0 || cores > machine.cores() {
-            return Err(ModelError::TooManyCores { wanted: cores, cores: machine.cores() });
+        let most = machine.cores().min(MAX_CORES);
+        if cores == 0 || cores > most {
+            return Err(ModelError::TooManyCores { wanted: cores, cores: most });
         }
         let complexes = machine.complexes();
         let pairs = (0..complexes).flat_map(|a| (0..complexes).map(move |b| (a, b)));

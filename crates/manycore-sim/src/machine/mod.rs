@@ -22,8 +22,13 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 pub use file::FileError;
 pub use parameter::{PARAMETERS, Parameter};
 
-/// Maximal cores of a model, counted as hardware threads. The engine keeps bit sets of them.
+/// Maximal cores on which a program runs, counted as hardware threads. The engine keeps bit sets of
+/// them.
 pub const MAX_CORES: u32 = 1024;
+
+/// Maximal cores of a machine, of which a program runs on some. Twice as many, so that sockets can
+/// be added for all of [`MAX_CORES`], whatever their size.
+const MAX_HARDWARE: u32 = 2 * MAX_CORES;
 
 /// Maximal lines in all caches of one level of a model. The engine needs four bytes for each.
 const MAX_LINES: u64 = 64 << 20;
@@ -293,9 +298,9 @@ impl Machine {
             }
         };
         range("sockets", self.sockets, 1, MAX_CORES)?;
-        range("cores_per_socket", self.cores_per_socket, 1, MAX_CORES / self.sockets)?;
+        range("cores_per_socket", self.cores_per_socket, 1, MAX_HARDWARE / self.sockets)?;
         range("cores_per_complex", self.cores_per_complex, 0, self.cores_per_socket)?;
-        let most = MAX_CORES / self.physical_cores();
+        let most = MAX_HARDWARE / self.physical_cores();
         range("threads_per_core", self.threads_per_core, 1, most)?;
         range("thread_share", self.thread_share, 1, 100)?;
         range("mhz", self.mhz, 1, 1_000_000)?;

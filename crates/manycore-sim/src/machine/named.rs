@@ -150,7 +150,7 @@ fn power() -> Machine {
 #[cfg(test)]
 mod tests {
     use super::{named, shipped};
-    use crate::{Access, Engine, Outcome};
+    use crate::{Access, Engine, MAX_CORES, Outcome};
 
     /// Returns the cycles for moving a line from a core that wrote it to a core that reads it.
     fn passed(name: &str, from: u32, to: u32) -> u64 {
@@ -164,6 +164,18 @@ mod tests {
         let before = engine.now();
         assert_eq!(engine.access(64, 8, Access::Read, 1), Outcome::Continue);
         engine.now() - before
+    }
+
+    #[test]
+    fn every_model_grows_to_the_most_cores() {
+        for machine in shipped() {
+            let grown = machine.clone().grown_to(MAX_CORES);
+            let name = machine.name.clone();
+            assert!(grown.cores() >= MAX_CORES, "{name}");
+            Engine::new(grown, MAX_CORES, 1).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let error = Engine::new(machine.grown_to(2 * MAX_CORES), MAX_CORES + 1, 1).err();
+            assert!(error.is_some(), "{name}: more cores than the engine has bits for");
+        }
     }
 
     #[test]
