@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 use strict::Strict;
 
 const SHARE: Duration = Duration::from_secs(5);
+/// The longest that the first server's memory takes to be full.
+const FILLED: Duration = Duration::from_secs(300);
 const MB: u64 = 1 << 20;
 /// The server's limit of memory for items: in a long soak, and one that is soon full.
 const LIMITS: [u64; 2] = [32 * MB, 8 * MB];
@@ -194,7 +196,10 @@ impl Rounds<'_> {
                 });
             }
             let _ends = Ends(&soak.ends);
-            while Instant::now() < until && soak.goes_on() {
+            // On a busy machine the first round lasts until the memory is full.
+            let full = Instant::now() + if self.counts[0] == 1 { FILLED } else { Duration::ZERO };
+            let fills = || Instant::now() < full && server.stat("evictions") == 0;
+            while (Instant::now() < until || fills()) && soak.goes_on() {
                 self.watch(server);
                 thread::sleep(Duration::from_millis(20));
             }
@@ -284,8 +289,8 @@ fn good_clients_are_served_and_memory_is_kept_whatever_bad_ones_do() {
     };
     let until = crate::env::deadline("MANYCORE_SOAK", SHARE);
     for end in ENDS.iter().cycle() {
-        // On a loaded machine the clients may need more rounds to fill the memory.
-        let is_enough = rounds.counts[1] > 0 && rounds.evictions > 0 || rounds.counts[0] >= 40;
+        // A round that is killed too soon leaves nothing for the next one.
+        let is_enough = rounds.counts[1] > 0 || rounds.counts[0] >= 40;
         if Instant::now() > until && rounds.counts[0] >= 4 && is_enough {
             break;
         }
