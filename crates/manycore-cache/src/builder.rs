@@ -219,7 +219,8 @@ impl<K, V, S> Builder<K, V, S> {
     }
 
     /// Sets the weigher, which returns the weight of an entry; the capacity is then a total weight.
-    /// It is called once for each entry, when the entry is inserted. The least weight is 1.
+    /// It is called once for each entry, when the entry is inserted. The least weight is 1. Unused
+    /// entries make room for entries that are far lighter.
     ///
     /// For a capacity in bytes use [`byte_weigher`](Self::byte_weigher). A weigher that returns the
     /// length of a value ignores what the cache needs for the entry, and the unused capacity of the

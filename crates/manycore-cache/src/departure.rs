@@ -20,7 +20,7 @@ use crate::builder::Listener;
 use crate::cause::{Cause, Departed};
 use crate::key_hash::KeyHash;
 use crate::node::{Found, Fresh, Node};
-use crate::segment::Segment;
+use crate::segment::{HEAVY, Segment};
 use crate::single_flight::Panics;
 use crate::stats::Event;
 use crate::table::Slot;
@@ -156,12 +156,38 @@ where
         section: &Section<'_>,
     ) -> Option<i64> {
         let departed = segment.evict(near, kept, section, |node| self.depart::<false>(node))?;
+        Some(self.settle_eviction(segment, &departed, section))
+    }
+
+    /// As `evict`, for an entry that has no uses left and weighs far more than `weight`, the weight
+    /// of the new entry (segment.G7). Returns zero if there is none where it looks.
+    pub(crate) fn evict_heavy(
+        &self,
+        segment: &Segment<K, V>,
+        weight: i64,
+        kept: Option<Found<K, V>>,
+        section: &Section<'_>,
+    ) -> i64 {
+        let is_heavy = |node| self.weight_of(node) / HEAVY > weight;
+        let departed =
+            segment.evict_heavy(kept, section, is_heavy, |node| self.depart::<false>(node));
+        departed.map_or(0, |departed| self.settle_eviction(segment, &departed, section))
+    }
+
+    /// Settles the departure of an entry that was evicted. Returns its weight, which then belongs
+    /// to the caller.
+    fn settle_eviction(
+        &self,
+        segment: &Segment<K, V>,
+        departed: &Departed<K, V>,
+        section: &Section<'_>,
+    ) -> i64 {
         segment.count_less(1);
         // The capacity is not lost if the listener panics.
         let back = Back { cache: self, capacity: departed.weight };
-        self.settle_departure(&departed, section);
+        self.settle_departure(departed, section);
         std::mem::forget(back);
-        Some(departed.weight)
+        departed.weight
     }
 
     /// Keeps an entry out that is too heavy. Removes the entry that it would have replaced, for the

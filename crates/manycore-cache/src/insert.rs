@@ -176,7 +176,7 @@ where
         if weight > self.room() {
             return Err(fresh);
         }
-        self.reserve(self.segment(hash), Some(hash), weight, None, section);
+        self.reserve(self.segment(hash), Some(hash), (weight, weight), None, section);
         let held = Back { cache: self, capacity: weight };
         let locked = Table::try_lock(bucket);
         if !locked.as_ref().is_some_and(|own| own.add_new(table, hash, fresh.address())) {

@@ -35,6 +35,13 @@
 //!   once, so that the hand moves on. (Otherwise, new keys that come in turns would evict each
 //!   other from probation before any of them is used again. Any regular choice could meet the same
 //!   keys each time.)
+//! - segment.G7 Unused heavy entries make room for lighter ones. An entry is heavy if it weighs
+//!   more than four times as much as the new entry. A second hand looks for heavy entries that have
+//!   proved themselves: by one bucket for every second insertion that has to evict, at random. A
+//!   heavy entry that it finds loses a use; if it has no uses left, it goes. (Probation gives a new
+//!   entry the room of another new entry, and the main hand rests meanwhile. So without this law, a
+//!   few large entries that nobody uses would keep the room of thousands.) Nothing of this happens
+//!   in a segment whose entries have never differed that much in weight.
 //!
 //! Source: CLOCK in shards as in Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), section
 //! 5.2. The scan-resistant policy follows Yang et al., "FIFO queues are all you need for cache
@@ -91,6 +98,9 @@ pub enum Eviction {
     ScanResistant,
 }
 
+/// An entry is heavy for a new entry if it weighs more than this many times as much (segment.G7).
+pub(crate) const HEAVY: i64 = 4;
+
 /// Buckets that the main hand passes before it takes any entry. This bounds the time of an update.
 const PATIENCE: usize = 64;
 
@@ -136,6 +146,9 @@ struct Changing {
     /// Capacity that was freed here and is not used yet.
     spare: AtomicI64,
     main: Hand,
+    heavy_hand: Hand,
+    /// The weight of the heaviest entry that capacity was reserved for (segment.G7).
+    heaviest: AtomicI64,
     expiry_hand: Hand,
     resizing: AtomicBool,
 }
@@ -149,6 +162,8 @@ impl<K, V> Segment<K, V> {
                 entries: AtomicUsize::new(0),
                 spare: AtomicI64::new(0),
                 main: Hand::default(),
+                heavy_hand: Hand::default(),
+                heaviest: AtomicI64::new(0),
                 expiry_hand: Hand::default(),
                 resizing: AtomicBool::new(false),
             },
@@ -256,6 +271,57 @@ impl<K, V> Segment<K, V> {
             Some(locked) => unlink(table, bucket, &locked, &least, most).then_some(departed),
             None => Self::unlink_in_line(table, bucket, &least, most).then_some(departed),
         }
+    }
+
+    /// Records that an entry of this weight comes. Returns true if a heavy entry may be here
+    /// (segment.G7).
+    #[inline]
+    pub(crate) fn may_have_heavy(&self, weight: i64) -> bool {
+        // ORDER: Relaxed; a hint. Of two threads that record a weight at once, one may lose it.
+        let heaviest = self.changing.heaviest.load(Ordering::Relaxed);
+        if weight > heaviest {
+            self.changing.heaviest.store(weight, Ordering::Relaxed);
+        }
+        heaviest / HEAVY > weight
+    }
+
+    /// Turns the heavy hand by one bucket, and looks there for heavy entries that have proved
+    /// themselves (segment.G7). If such an entry has uses left, it loses one; otherwise it is
+    /// unlinked. `kept` and `depart` are as for `evict`; `is_heavy` runs with no lock held, too.
+    pub(crate) fn evict_heavy(
+        &self,
+        kept: Option<NonNull<Node<K, V>>>,
+        section: &Section<'_>,
+        is_heavy: impl Fn(NonNull<Node<K, V>>) -> bool,
+        depart: impl Fn(NonNull<Node<K, V>>) -> Departed<K, V>,
+    ) -> Option<Departed<K, V>> {
+        let table = self.table(section);
+        if !table.probation().has_room() {
+            return None; // the main hand chooses already, whatever entries weigh
+        }
+        let at = self.changing.heavy_hand.bucket(table.buckets().len());
+        self.changing.heavy_hand.set(at + 1);
+        let bucket = &table.buckets()[at];
+        for slot in bucket.slots() {
+            let frequency = slot.frequency_now();
+            if frequency < PROTECTED {
+                continue; // on probation, or a free place
+            }
+            let Some(node) = slot.evictable().filter(|node| Some(*node) != kept) else { continue };
+            if !is_heavy(node) {
+                continue;
+            }
+            if frequency > PROTECTED {
+                slot.set_frequency(frequency - 1); // cache_table.T3
+                continue;
+            }
+            let departed = depart(node);
+            let heavy = LeastUsed { slot, node, frequency };
+            if Self::unlink_in_line(table, bucket, &heavy, PROTECTED) {
+                return Some(departed);
+            }
+        }
+        None
     }
 
     /// As `unlink`, but waits for the lock.

@@ -2,6 +2,7 @@
 //! reclaim.
 
 use crate::cause::{Cause, Departed};
+use crate::chance::Chance;
 use crate::compared::Compared;
 use crate::departure::Back;
 use crate::guard::{Entry, Guard};
@@ -58,6 +59,9 @@ const AHEAD: i64 = 32;
 /// a segment uses up its advance this many times before the pool is empty. Then, almost certainly,
 /// nothing is left idle.
 const POOL_SHARE: i64 = 32;
+
+/// One of this number of insertions that have to evict looks for heavy entries (segment.G7).
+const ONE_HEAVY_OF: u32 = 2;
 
 /// When `put` asks whether the node may be put in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -161,16 +165,16 @@ where
         }
     }
 
-    /// Reserves capacity for the caller (segment.G1): from the pool, and then by evicting entries
-    /// other than `kept`. `near` is as for `evict`. If that finds too little, because threads that
-    /// are about to link have reserved everything, the pool goes below zero, and later updates pay
-    /// it back.
+    /// Reserves `wanted` for an entry of this weight (segment.G1): from the pool, and then by
+    /// evicting entries other than `kept`. `near` is as for `evict`. If that finds too little,
+    /// because threads that are about to link have reserved everything, the pool goes below zero,
+    /// and later updates pay it back.
     #[inline]
     pub(crate) fn reserve(
         &self,
         segment: &Segment<K, V>,
         near: Option<KeyHash>,
-        wanted: i64,
+        (weight, wanted): (i64, i64),
         kept: Option<Found<K, V>>,
         section: &Section<'_>,
     ) {
@@ -181,6 +185,10 @@ where
             if let Some(budgeted) = self.budgeted.as_ref().filter(|_| held.capacity < wanted) {
                 held.capacity += self.grow_within(budgeted, wanted - held.capacity);
             }
+        }
+        let looks = segment.may_have_heavy(weight) && held.capacity < wanted;
+        if looks && Chance::draw().one_of(ONE_HEAVY_OF) == 0 {
+            held.capacity += self.evict_heavy(segment, weight, kept, section);
         }
         while held.capacity < wanted {
             match self.evict(segment, near, kept, section) {
@@ -296,7 +304,7 @@ where
             let old_weight = seen.map_or(0, |seen| self.weight_of(seen));
             let wanted = weight - old_weight - held.capacity;
             if wanted > 0 {
-                self.reserve(self.segment(hash), Some(hash), wanted, seen, section);
+                self.reserve(self.segment(hash), Some(hash), (weight, wanted), seen, section);
                 held.capacity += wanted;
             }
             let locked = self.lock(hash, section);

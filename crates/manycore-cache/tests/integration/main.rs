@@ -43,3 +43,4 @@ mod relocate;
 mod sequential;
 mod threads;
 mod traits;
+mod weights;
