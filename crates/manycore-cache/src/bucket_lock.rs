@@ -38,11 +38,13 @@ use std::time::{Duration, Instant};
 
 const FREE: u8 = 0;
 const HELD: u8 = 1;
-/// Held, and wanted by the owner of the turn.
-const WANTED: u8 = 2;
 /// Free for the owner of the turn alone.
-const RESERVED: u8 = 3;
-const MOVED: u8 = 4;
+const RESERVED: u8 = 2;
+/// Held, and wanted by the owner of the turn.
+const WANTED: u8 = 4;
+const MOVED: u8 = 8;
+// A shift releases the lock, in one instruction.
+const _: () = assert!(HELD >> 1 == FREE && WANTED >> 1 == RESERVED);
 
 /// From this probe on, a waiter yields its core between probes. Before that it pauses.
 const LOOKS_BEFORE_YIELD: u32 = 20;
@@ -246,7 +248,7 @@ impl Drop for Hold<'_> {
             matches!(seen, HELD | WANTED),
             "bucket_lock.W2: a held byte was changed to {seen}"
         );
-        self.leave(if seen == WANTED { RESERVED } else { FREE });
+        self.leave(seen >> 1);
     }
 }
 

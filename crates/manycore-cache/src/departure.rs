@@ -139,10 +139,7 @@ where
 
     /// Weighs an entry that is about to be unlinked to make room (departure.D1).
     #[inline(always)]
-    pub(crate) fn depart<const SIMPLE: bool>(&self, node: Found<K, V>) -> Departed<K, V> {
-        if SIMPLE {
-            return Departed { node, weight: 1, cause: Cause::Evicted };
-        }
+    pub(crate) fn depart(&self, node: Found<K, V>) -> Departed<K, V> {
         Departed { node, weight: self.weight_of(node), cause: self.cause_of_eviction(node) }
     }
 
@@ -155,7 +152,10 @@ where
         kept: Option<Found<K, V>>,
         section: &Section<'_>,
     ) -> Option<i64> {
-        let departed = segment.evict(near, kept, section, |node| self.depart::<false>(node))?;
+        let table = segment.table(section);
+        let near = near.map(|near| table.bucket(near));
+        let depart = |node| self.depart(node);
+        let departed = segment.evict(table, near, kept, section, depart)?;
         Some(self.settle_eviction(segment, &departed, section))
     }
 
@@ -169,8 +169,7 @@ where
         section: &Section<'_>,
     ) -> i64 {
         let is_heavy = |node| self.weight_of(node) / HEAVY > weight;
-        let departed =
-            segment.evict_heavy(kept, section, is_heavy, |node| self.depart::<false>(node));
+        let departed = segment.evict_heavy(kept, section, is_heavy, |node| self.depart(node));
         departed.map_or(0, |departed| self.settle_eviction(segment, &departed, section))
     }
 

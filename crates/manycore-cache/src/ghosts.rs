@@ -51,10 +51,6 @@ impl Ghosts {
         Self { first: lines.line(line).cast(), len: words, _lines: Arc::clone(lines) }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(self.words())
     }
@@ -75,15 +71,16 @@ impl Ghosts {
     }
 
     /// Remembers that an entry with this tag was evicted from a bucket. The tag is not zero.
+    /// Returns false if there are no ghosts.
     #[inline(always)]
-    pub(crate) fn remember(&self, bucket: usize, tag: usize, part: Part) {
-        if let Some(word) = self.words().get(bucket) {
-            // ORDER: Relaxed; under the bucket's lock.
-            let before = word.load(Ordering::Relaxed);
-            let ghost = Self::ghost(tag) | (part as u32) << (BITS - 1);
-            let all = (before << BITS | ghost) & ((1 << (BITS * GHOSTS)) - 1);
-            word.store(all, Ordering::Relaxed);
-        }
+    pub(crate) fn remember(&self, bucket: usize, tag: usize, part: Part) -> bool {
+        let Some(word) = self.words().get(bucket) else { return false };
+        // ORDER: Relaxed; under the bucket's lock.
+        let before = word.load(Ordering::Relaxed);
+        let ghost = Self::ghost(tag) | (part as u32) << (BITS - 1);
+        let all = (before << BITS | ghost) & ((1 << (BITS * GHOSTS)) - 1);
+        word.store(all, Ordering::Relaxed);
+        true
     }
 
     /// Returns the part from which the last entry with this tag was evicted, if it is among the
@@ -108,12 +105,12 @@ mod tests {
         assert_eq!((Ghosts::lines(16), Ghosts::lines(17)), (1, 2));
         let lines = Arc::new(ZeroedLines::zeroed(2, 0));
         let ghosts = Ghosts::new(&lines, 0, 17);
-        assert_eq!((ghosts.bytes(), ghosts.is_empty()), (68, false));
+        assert_eq!(ghosts.bytes(), 68);
         let tags = [0x0001, 0x3fff, 0x1234, 0x2000];
         let parts = [Part::Proved, Part::Proved, Part::Probation, Part::Proved];
         assert_eq!(tags.map(|tag| ghosts.recall(16, tag)), [None; 4]);
         for (tag, part) in tags.into_iter().zip(parts) {
-            ghosts.remember(16, tag, part);
+            assert!(ghosts.remember(16, tag, part));
             assert_eq!(ghosts.recall(16, tag), Some(part));
         }
         ghosts.remember(16, 0x0155, Part::Probation);
@@ -124,9 +121,9 @@ mod tests {
         ghosts.remember(16, 0x1234, Part::Proved);
         assert_eq!(ghosts.recall(16, 0x1234), Some(Part::Proved));
         // There is no such bucket.
-        ghosts.remember(17, 1, Part::Proved);
+        assert!(!ghosts.remember(17, 1, Part::Proved));
         assert_eq!(ghosts.recall(17, 1), None);
         let none = Ghosts::new(&lines, 0, 0);
-        assert_eq!((none.bytes(), none.is_empty()), (0, true));
+        assert_eq!(none.bytes(), 0);
     }
 }

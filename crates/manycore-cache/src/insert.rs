@@ -119,7 +119,7 @@ where
     /// and does not weigh: then another entry goes, and leaves its capacity and its count to the
     /// new entry (segment.G1). Gives the node back if the lock is busy, or if the key may be there
     /// by now, because there is an entry with its tag.
-    #[inline(never)]
+    #[inline(always)]
     fn insert_new<const SIMPLE: bool>(
         &self,
         hash: KeyHash,
@@ -131,16 +131,22 @@ where
             return self.insert_with_room(hash, (table, bucket), fresh, section);
         }
         let segment = self.segment(hash);
-        let depart = |node| self.depart::<SIMPLE>(node);
-        let Some(departed) = segment.evict(Some(hash), None, section, depart) else {
-            return Err(fresh);
+        let evicted = if SIMPLE {
+            let node = segment.evict(table, Some(bucket), None, section, |node| node);
+            node.map(|node| (node, 1, Cause::Evicted))
+        } else {
+            let departed =
+                segment.evict(table, Some(bucket), None, section, |node| self.depart(node));
+            departed.map(|Departed { node, weight, cause }| (node, weight, cause))
         };
+        let Some((node, weight, cause)) = evicted else { return Err(fresh) };
         let locked = Table::try_lock(bucket);
         if !locked.as_ref().is_some_and(|own| own.add_new(table, hash, fresh.address())) {
             drop(locked);
-            self.let_go(&departed, segment, section);
+            self.let_go(Departed { node, weight, cause }, segment, section);
             return Err(fresh);
         }
+        let departed = Departed { node, weight, cause };
         self.flights.note_change(hash, 0);
         drop(locked);
         fresh.publish();
@@ -157,10 +163,10 @@ where
 
     /// Settles the departure of an entry that made room for a new entry, after that was not linked.
     #[cold]
-    fn let_go(&self, departed: &Departed<K, V>, segment: &Segment<K, V>, section: &Section<'_>) {
+    fn let_go(&self, departed: Departed<K, V>, segment: &Segment<K, V>, section: &Section<'_>) {
         segment.count_less(1);
         self.give_back(departed.weight);
-        self.settle_departure(departed, section);
+        self.settle_departure(&departed, section);
     }
 
     /// The fast path for a missing key that has room of its own.

@@ -122,14 +122,17 @@ impl<'t> ProbationQueue<'t> {
         2 * self.len() > self.target()
     }
 
-    /// Records that an entry of this part is evicted (probation.Q3).
+    /// Sets the first target (probation.Q3), before the first eviction.
+    pub(crate) fn open(self) {
+        // ORDER: Relaxed; hints (probation.Q1).
+        self.ends.returns.iter().for_each(|share| share.store(ALL / 2, Ordering::Relaxed));
+        self.set_target(0);
+    }
+
+    /// Records that an entry of this part is evicted (probation.Q3). The queue is open.
     #[inline(always)]
     pub(crate) fn note_eviction(self, part: Part) {
         // ORDER: Relaxed; hints (probation.Q1). Of two concurrent evictions one may not be counted.
-        if !self.is_open() {
-            self.ends.returns.iter().for_each(|share| share.store(ALL / 2, Ordering::Relaxed));
-            self.set_target(0);
-        }
         let share = &self.ends.returns[part as usize];
         let before = share.load(Ordering::Relaxed);
         share.store(before - (before >> SHARE), Ordering::Relaxed);
@@ -171,17 +174,24 @@ impl<'t> ProbationQueue<'t> {
         true
     }
 
-    /// Takes the oldest record.
+    /// Takes the oldest record, if the queue is longer than its target.
     #[inline(always)]
-    pub(crate) fn pop(self) -> Option<u32> {
+    pub(crate) fn pop_if_long(self) -> Option<u32> {
+        self.pop_beyond(self.target())
+    }
+
+    /// Takes the oldest record, if there are more than this number of half records.
+    #[inline(always)]
+    pub(crate) fn pop_beyond(self, halves: usize) -> Option<u32> {
         // ORDER: Relaxed; hints (probation.Q1). Not one step, as above: two threads may take the
         // same record.
-        let tail = self.ends.tail.load(Ordering::Relaxed);
-        let head = self.ends.head.load(Ordering::Relaxed);
-        // Records for which the ring has no room were overwritten.
-        let head = head.max(tail.saturating_sub(self.records.len()));
-        if head >= tail {
+        let mut head = self.ends.head.load(Ordering::Relaxed);
+        let len = self.ends.tail.load(Ordering::Relaxed).saturating_sub(head);
+        if 2 * len <= halves {
             return None;
+        }
+        if len > self.records.len() {
+            head += len - self.records.len(); // the ring had no room: they were overwritten
         }
         let record = self.record(head).load(Ordering::Relaxed);
         self.ends.head.store(head + 1, Ordering::Relaxed);
@@ -191,7 +201,7 @@ impl<'t> ProbationQueue<'t> {
     /// Takes over the records of another queue, as far as there is room, with its target and
     /// averages.
     pub(crate) fn take_over(self, old: Self) {
-        while let Some(record) = old.pop() {
+        while let Some(record) = old.pop_beyond(0) {
             self.add(record);
         }
         if old.is_open() {
@@ -215,7 +225,7 @@ mod tests {
         let hash = |n: u64| KeyHash::of(n);
         assert!((0..4).all(|n| probation.push(hash(n))));
         assert!(!probation.push(hash(4)));
-        let all: Vec<_> = std::iter::from_fn(|| probation.pop()).collect();
+        let all: Vec<_> = std::iter::from_fn(|| probation.pop_beyond(0)).collect();
         assert_eq!(all, (0..4).map(|n| hash(n).upper()).collect::<Vec<_>>());
         assert!(probation.push(hash(5)));
         assert_eq!(probation.len(), 1);
@@ -228,12 +238,12 @@ mod tests {
         let probation = ProbationQueue::of(&room, &ends, 4);
         ends.tail.store(100, Ordering::Relaxed);
         assert!(!probation.push(KeyHash::of(1)), "as if it were full");
-        let records: Vec<_> = std::iter::from_fn(|| probation.pop()).collect();
+        let records: Vec<_> = std::iter::from_fn(|| probation.pop_beyond(0)).collect();
         assert_eq!((records.len(), probation.len()), (4, 0));
         ends.tail.store(50, Ordering::Relaxed);
-        assert_eq!((probation.pop(), probation.len()), (None, 0));
+        assert_eq!((probation.pop_beyond(0), probation.len()), (None, 0));
         assert!(probation.push(KeyHash::of(2)));
-        assert_eq!((probation.len(), probation.pop()), (1, Some(KeyHash::of(2).upper())));
+        assert_eq!((probation.len(), probation.pop_beyond(0)), (1, Some(KeyHash::of(2).upper())));
     }
 
     /// probation.Q3
@@ -242,6 +252,7 @@ mod tests {
         let (room, ends) = (records(64), Ends::default());
         let probation = ProbationQueue::of(&room, &ends, 36);
         assert!(!probation.is_open() && !probation.is_long());
+        probation.open();
         probation.note_eviction(Part::Proved);
         assert!(probation.is_open());
         let add = |n: u64| (0..n).for_each(|n| assert!(probation.push(KeyHash::of(n))));
@@ -260,9 +271,7 @@ mod tests {
         // Then so many of them leave that few come back.
         (0..2000).for_each(|_| probation.note_eviction(Part::Probation));
         (0..200).for_each(|_| probation.note_return(Part::Proved));
-        while probation.is_long() {
-            probation.pop();
-        }
+        while probation.pop_if_long().is_some() {}
         assert_eq!(probation.len(), 2);
     }
 
@@ -271,7 +280,7 @@ mod tests {
         let (room, ends) = (records(0), Ends::default());
         let probation = ProbationQueue::of(&room, &ends, 8);
         assert!(!probation.push(KeyHash::of(1)));
-        assert_eq!(probation.pop(), None);
+        assert_eq!(probation.pop_beyond(0), None);
     }
 
     #[test]
@@ -282,6 +291,6 @@ mod tests {
         assert!((0..4).all(|n| old.push(KeyHash::of(n))));
         new.take_over(old);
         assert_eq!((old.len(), new.len()), (0, 4));
-        assert_eq!(new.pop(), Some(KeyHash::of(0).upper()));
+        assert_eq!(new.pop_beyond(0), Some(KeyHash::of(0).upper()));
     }
 }

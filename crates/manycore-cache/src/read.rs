@@ -5,7 +5,7 @@ use crate::guard::Guard;
 use crate::key_hash::KeyHash;
 use crate::node::{NEVER, Node};
 use crate::reentrancy;
-use crate::table::Hit;
+use crate::table::{Hit, Slot};
 use manycore::section::Section;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -130,7 +130,10 @@ where
         section: &Section<'_>,
     ) -> Option<NonNull<Node<K, V>>> {
         if self.is_watched {
-            return self.read_watched(hash, hit, section);
+            // In parts, which go in registers: a hit in memory would cost the other path, too.
+            let (node, slot) = (hit.as_ref().map(|hit| hit.node), hit.as_ref().map(|hit| hit.slot));
+            let frequency = hit.map_or(0, |hit| hit.frequency);
+            return self.read_watched(hash, node, slot, frequency, section);
         }
         let hit = hit?;
         self.touch(&hit);
@@ -142,27 +145,29 @@ where
     fn read_watched(
         &self,
         hash: KeyHash,
-        hit: Option<Hit<'_, K, V>>,
+        node: Option<NonNull<Node<K, V>>>,
+        slot: Option<Slot<'_, K, V>>,
+        frequency: u8,
         section: &Section<'_>,
     ) -> Option<NonNull<Node<K, V>>> {
         // The clock is read once, except in a cache without metadata, where most entries have no
         // end.
         let now = (self.is_timed && self.ends.is_none()).then(|| self.now());
-        let hit = hit.filter(|hit| {
+        let node = node.filter(|node| {
             let is_over = match now {
-                Some(now) => self.is_expired_at(hit.node, now),
-                None => self.is_expired(hit.node),
+                Some(now) => self.is_expired_at(*node, now),
+                None => self.is_expired(*node),
             };
             if is_over && !reentrancy::is_under_lock_of(self.identity()) {
-                self.drop_expired(hash, hit.node, section);
+                self.drop_expired(hash, *node, section);
             }
             !is_over
         });
-        self.counts.read(hit.is_some(), section);
-        let hit = hit?;
-        self.touch(&hit);
-        self.note_use(hit.node, now.unwrap_or(0));
-        Some(hit.node)
+        self.counts.read(node.is_some(), section);
+        let (node, slot) = node.zip(slot)?;
+        self.touch(&Hit { node, slot, frequency });
+        self.note_use(node, now.unwrap_or(0));
+        Some(node)
     }
 
     /// Returns the key's entry, unless it has expired. Does not count as a use.

@@ -55,9 +55,7 @@ use crate::key_hash::KeyHash;
 use crate::node::{Fresh, Kind, Node};
 use crate::reentrancy;
 use crate::single_flight::Panics;
-use crate::table::{
-    Bucket, FREQUENCY_MAX, LeastUsed, Locked, ON_PROBATION, PROTECTED, Slot, Table,
-};
+use crate::table::{Bucket, FREQUENCY_MAX, Locked, ON_PROBATION, PROTECTED, Slot, Table};
 use manycore::section::{Section, Weight};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
@@ -213,26 +211,26 @@ impl<K, V> Segment<K, V> {
     }
 
     /// Unlinks the entry that is worth the least (segment.G5). The caller counts it and retires it.
-    /// Returns `None` if no entry was found. The room is for a key of the hash `near`, if there is
-    /// one. `kept` stays, because the update that needs room is about it.
+    /// Returns `None` if no entry was found. The room is for a key of the bucket `near`, if there
+    /// is one. `kept` stays, because the update that needs room is about it. The table is this
+    /// segment's, or was a moment ago.
     ///
-    /// `depart` returns the weight and the cause. It runs user code, with no lock held, before the
-    /// entry is unlinked, so that nothing is lost if it panics.
+    /// `depart` returns what is to be known of the entry, such as its weight. It runs user code,
+    /// with no lock held, before the entry is unlinked, so that nothing is lost if it panics.
     #[inline(always)]
-    pub(crate) fn evict(
+    pub(crate) fn evict<D>(
         &self,
-        near: Option<KeyHash>,
+        table: &Table<K, V>,
+        near: Option<&Bucket<K, V>>,
         kept: Option<NonNull<Node<K, V>>>,
         section: &Section<'_>,
-        depart: impl Fn(NonNull<Node<K, V>>) -> Departed<K, V>,
-    ) -> Option<Departed<K, V>> {
-        let table = self.table(section);
+        depart: impl Fn(NonNull<Node<K, V>>) -> D,
+    ) -> Option<D> {
         let queue = table.probation();
         if !queue.has_room() {
             return self.sweep(kept, section, &depart);
         }
-        let own = near.map(|near| table.bucket(near)).filter(|own| !own.has_free());
-        if let Some(own) = own {
+        if let Some(own) = near.filter(|own| !own.has_free()) {
             let most = match queue.is_long() {
                 _ if !table.lines().has_spare() => FREQUENCY_MAX,
                 true => ON_PROBATION,
@@ -243,8 +241,7 @@ impl<K, V> Segment<K, V> {
                 return departed;
             }
         }
-        while queue.is_long() {
-            let Some(record) = queue.pop() else { break };
+        while let Some(record) = queue.pop_if_long() {
             let bucket = table.bucket_of(record);
             let departed = self.evict_used_less(table, bucket, ON_PROBATION, kept, &depart);
             if departed.is_some() {
@@ -256,21 +253,21 @@ impl<K, V> Segment<K, V> {
 
     /// Unlinks the least used entry of a bucket, unless its reference byte is above `most`.
     #[inline(always)]
-    fn evict_used_less(
+    fn evict_used_less<D>(
         &self,
         table: &Table<K, V>,
         bucket: &Bucket<K, V>,
         most: u8,
         kept: Option<NonNull<Node<K, V>>>,
-        depart: &impl Fn(NonNull<Node<K, V>>) -> Departed<K, V>,
-    ) -> Option<Departed<K, V>> {
+        depart: &impl Fn(NonNull<Node<K, V>>) -> D,
+    ) -> Option<D> {
         let least = bucket.least_used(ON_PROBATION..=most, kept)?;
-        let node = least.node;
-        let departed = depart(node);
-        match Table::try_lock(bucket) {
-            Some(locked) => unlink(table, bucket, &locked, &least, most).then_some(departed),
-            None => Self::unlink_in_line(table, bucket, &least, most).then_some(departed),
-        }
+        let departed = depart(least.node());
+        let goes = match Table::try_lock(bucket) {
+            Some(locked) => table.evict(&locked, least.slot, least.link, most),
+            None => Self::evict_in_line(table, bucket, (least.slot, least.link), most),
+        };
+        goes.then_some(departed)
     }
 
     /// Records that an entry of this weight comes. Returns true if a heavy entry may be here
@@ -303,37 +300,32 @@ impl<K, V> Segment<K, V> {
         self.changing.heavy_hand.set(at + 1);
         let bucket = &table.buckets()[at];
         for slot in bucket.slots() {
-            let frequency = slot.frequency_now();
-            if frequency < PROTECTED {
-                continue; // on probation, or a free place
-            }
-            let Some(node) = slot.evictable().filter(|node| Some(*node) != kept) else { continue };
-            if !is_heavy(node) {
+            let Some(entry) = slot.to_evict() else { continue };
+            let is_proved = entry.frequency >= PROTECTED && Some(entry.node()) != kept;
+            if !is_proved || !is_heavy(entry.node()) {
                 continue;
             }
-            if frequency > PROTECTED {
-                slot.set_frequency(frequency - 1); // cache_table.T3
+            if entry.frequency > PROTECTED {
+                slot.set_frequency(entry.frequency - 1); // cache_table.T3
                 continue;
             }
-            let departed = depart(node);
-            let heavy = LeastUsed { slot, node, frequency };
-            if Self::unlink_in_line(table, bucket, &heavy, PROTECTED) {
+            let departed = depart(entry.node());
+            if Self::evict_in_line(table, bucket, (slot, entry.link), PROTECTED) {
                 return Some(departed);
             }
         }
         None
     }
 
-    /// As `unlink`, but waits for the lock.
+    /// As `Table::evict`, but waits for the lock.
     #[cold]
-    fn unlink_in_line(
+    fn evict_in_line(
         table: &Table<K, V>,
         bucket: &Bucket<K, V>,
-        least: &LeastUsed<'_, K, V>,
+        (slot, link): (Slot<'_, K, V>, *mut Node<K, V>),
         most: u8,
     ) -> bool {
-        let locked = table.lock(bucket);
-        locked.is_some_and(|locked| unlink(table, bucket, &locked, least, most))
+        table.lock(bucket).is_some_and(|locked| table.evict(&locked, slot, link, most))
     }
 
     /// Turns the hand until an entry goes. From each bucket that it passes, the hand takes the
@@ -342,12 +334,12 @@ impl<K, V> Segment<K, V> {
     /// after it has taken an entry: the entries that are left in the bucket have been used since
     /// others were not.
     #[inline(never)]
-    fn sweep(
+    fn sweep<D>(
         &self,
         kept: Option<NonNull<Node<K, V>>>,
         section: &Section<'_>,
-        depart: &impl Fn(NonNull<Node<K, V>>) -> Departed<K, V>,
-    ) -> Option<Departed<K, V>> {
+        depart: &impl Fn(NonNull<Node<K, V>>) -> D,
+    ) -> Option<D> {
         let table = self.table(section);
         let buckets = table.buckets();
         let mut index = self.changing.main.bucket(buckets.len());
@@ -361,20 +353,17 @@ impl<K, V> Segment<K, V> {
             crate::prefetch::prefetch(&buckets[index]);
             let least = if has_probation && step < PATIENCE { PROTECTED } else { ON_PROBATION };
             let Some(found) = bucket.least_used(least..=FREQUENCY_MAX, kept) else { continue };
-            let (slot, node) = (found.slot, found.node);
             if step < PATIENCE && found.frequency > PROTECTED {
                 bucket.cool();
                 continue;
             }
-            let departed = depart(node);
+            let departed = depart(found.node());
             let Some(locked) = table.lock(bucket) else {
                 return self.sweep(kept, section, depart);
             };
-            if slot.evictable() != Some(node) {
+            if !table.evict(&locked, found.slot, found.link, FREQUENCY_MAX) {
                 continue; // it has left meanwhile, or is pinned
             }
-            table.remember(bucket, slot);
-            locked.clear(slot);
             self.changing.main.set(if has_probation { index } else { at });
             return Some(departed);
         }
@@ -435,25 +424,6 @@ impl<K, V> Segment<K, V> {
         // of the table stay linked.
         unsafe { section.retire_raw(NonNull::from(old).cast(), bytes, free::<K, V>) };
     }
-}
-
-/// Unlinks this entry of a locked bucket, unless it has left, was used, or is pinned. Returns true
-/// if it was unlinked.
-#[inline(always)]
-fn unlink<'t, K, V, H>(
-    table: &Table<K, V>,
-    bucket: &Bucket<K, V>,
-    locked: &Locked<'t, K, V, H>,
-    least: &LeastUsed<'t, K, V>,
-    most: u8,
-) -> bool {
-    let slot = least.slot;
-    let is_least = slot.evictable() == Some(least.node) && slot.frequency_now() <= most;
-    if is_least {
-        table.remember(bucket, slot);
-        locked.clear(slot);
-    }
-    is_least
 }
 
 /// Ends the resize when it is dropped, also if a hash panicked.

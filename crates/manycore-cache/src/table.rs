@@ -27,9 +27,7 @@
 
 mod bucket;
 
-pub(crate) use self::bucket::{
-    Bucket, FREQUENCY_MAX, Hit, LeastUsed, ON_PROBATION, PROTECTED, SLOTS, Slot,
-};
+pub(crate) use self::bucket::{Bucket, FREQUENCY_MAX, Hit, ON_PROBATION, PROTECTED, SLOTS, Slot};
 use self::bucket::{Link, PINNED, TAG_SHIFT, address_in, tag_in};
 use crate::Line;
 use crate::bucket_lock::{BucketGuard, Hold, Queue, Turn};
@@ -81,7 +79,7 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
             (1..1 << (usize::BITS - TAG_SHIFT)).contains(&tag),
             "cache_table.T1: a link with the tag {tag:#x}"
         );
-        address.map_addr(|bits| bits | tag << TAG_SHIFT)
+        address.wrapping_byte_add(tag << TAG_SHIFT)
     }
 
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot<'t, K, V>> {
@@ -112,7 +110,8 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
     ) -> Option<bool> {
         let link = slot.bucket.link(slot.at);
         debug_assert!(old != node, "node.N1: a node replaces itself");
-        let is_there = tag_in(link) != 0 && address_in(link) == old.as_ptr();
+        // No bucket has the address of a node that the section keeps, so the link has a tag.
+        let is_there = address_in(link) == old.as_ptr();
         if is_there {
             self.set(slot, Self::link_to(node, tag_in(link)));
         }
@@ -155,19 +154,24 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
         );
         debug_assert!(self.slot_of(node).is_none(), "node.N1: a node is linked twice");
         let mut bucket = self.first;
-        let last = loop {
+        loop {
             if let Some(slot) = bucket.free() {
                 slot.set_frequency(frequency);
                 self.set(slot, link);
                 return;
             }
-            let last = Slot { bucket, at: SLOTS - 1 };
-            match Bucket::more(bucket.link(last.at)) {
+            match Bucket::more(bucket.link(SLOTS - 1)) {
                 // SAFETY: chains live as long as their table, which is borrowed.
                 Some(more) => bucket = unsafe { more.as_ref() },
-                None => break last,
+                None => return self.grow(table, bucket, link, frequency),
             }
-        };
+        }
+    }
+
+    /// Adds a bucket behind the last one, which is full, and links a node there.
+    #[cold]
+    fn grow(&self, table: &Table<K, V>, last: &'t Bucket<K, V>, link: Link<K, V>, frequency: u8) {
+        let last = Slot { bucket: last, at: SLOTS - 1 };
         let more = table.new_bucket();
         debug_assert!(
             last.at == SLOTS - 1 && more.addr().get() % LINE == 0,
@@ -191,18 +195,17 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
         hash: KeyHash,
         node: NonNull<Node<K, V>>,
     ) -> bool {
-        let slot = self.first.free_without(hash);
-        if slot.is_none() && self.first.has_tag(hash) {
-            return false;
-        }
-        let frequency = table.first_frequency(self.first, hash);
-        let Some(slot) = slot else {
-            self.add(table, hash, node, frequency);
-            return true;
-        };
+        let Some((slot, last)) = self.first.room_without(hash) else { return false };
         debug_assert!(!self.first.has_tag(hash), "cache_table.T2: an entry of the tag is not seen");
-        slot.set_frequency(frequency);
-        self.set(slot, Self::link_to(node, hash.tag()));
+        let frequency = table.first_frequency(self.first, hash);
+        let link = Self::link_to(node, hash.tag());
+        match slot {
+            Some(slot) => {
+                slot.set_frequency(frequency);
+                self.set(slot, link);
+            }
+            None => self.grow(table, last, link, frequency),
+        }
         true
     }
 }
@@ -348,28 +351,51 @@ impl<K, V> Table<K, V> {
         self.buckets().iter().map(lock).collect()
     }
 
-    /// Remembers an entry that is about to be evicted from the bucket. The caller holds the
-    /// bucket's lock.
+    /// Unlinks an entry of a locked chain, and remembers it, unless its place has another link than
+    /// `link` now, or a frequency above `most`. Returns true if it was unlinked.
     #[inline(always)]
-    pub(crate) fn remember(&self, bucket: &Bucket<K, V>, slot: Slot<'_, K, V>) {
-        if !self.ghosts.is_empty() {
-            let is_protected = slot.frequency_now() != ON_PROBATION;
-            let part = if is_protected { Part::Proved } else { Part::Probation };
-            self.ghosts.remember(self.index(bucket), slot.tag(), part);
-            self.probation().note_eviction(part);
+    pub(crate) fn evict<'t, H>(
+        &self,
+        locked: &Locked<'t, K, V, H>,
+        slot: Slot<'t, K, V>,
+        link: Link<K, V>,
+        most: u8,
+    ) -> bool {
+        let frequency = slot.frequency_now();
+        let goes = slot.bucket.link(slot.at) == link && frequency <= most;
+        if goes {
+            let part = if frequency == ON_PROBATION { Part::Probation } else { Part::Proved };
+            if self.ghosts.remember(self.index(locked.first), tag_in(link), part) {
+                if !self.probation().is_open() {
+                    self.open_probation();
+                }
+                self.probation().note_eviction(part);
+            }
+            locked.clear(slot);
         }
+        goes
+    }
+
+    #[cold]
+    fn open_probation(&self) {
+        self.probation().open();
+    }
+
+    #[cold]
+    fn note_return(&self, part: Part) {
+        self.probation().note_return(part);
     }
 
     /// Returns the reference byte of a new entry (segment.G5). The caller holds the bucket's lock.
     #[inline(always)]
     pub(crate) fn first_frequency(&self, bucket: &Bucket<K, V>, hash: KeyHash) -> u8 {
         let queue = self.probation();
-        if !queue.has_room() || !queue.is_open() {
+        if !queue.is_open() {
             return PROTECTED;
         }
         let left = self.ghosts.recall(self.index(bucket), hash.tag());
         if let Some(part) = left {
-            queue.note_return(part);
+            self.note_return(part);
         }
         let is_protected = left == Some(Part::Probation)
             || Chance::draw().one_of(ONE_PROVED_OF) == 0

@@ -94,11 +94,10 @@ impl<K, V> Bucket<K, V> {
             let mut hits = bucket.hits(tag);
             while hits != 0 {
                 let at = hits.trailing_zeros() as usize;
-                hits &= hits - 1;
                 let link = bucket.link(at);
-                if tag_in(link) != tag {
+                if tag_in(link) == 0 {
                     // The link has changed meanwhile: perhaps the key has moved on
-                    // (cache_table.T2).
+                    // (cache_table.T2). (If another entry is here now, the key has left.)
                     continue 'bucket;
                 }
                 let slot = Slot { bucket, at };
@@ -111,6 +110,7 @@ impl<K, V> Bucket<K, V> {
                 if is_key(unsafe { &(*node.as_ptr()).key }) {
                     return Some(Hit { node, slot, frequency });
                 }
+                hits &= hits - 1;
             }
             // Read after the other links: a key that moved on from here is found there
             // (cache_table.T2).
@@ -123,7 +123,6 @@ impl<K, V> Bucket<K, V> {
     }
 
     /// Returns true if the chain has an entry with this tag.
-    #[inline(always)]
     pub(crate) fn has_tag(&self, hash: KeyHash) -> bool {
         self.find(hash, |_| true).is_some()
     }
@@ -144,15 +143,30 @@ impl<K, V> Bucket<K, V> {
         (at < SLOTS && self.link(at).is_null()).then_some(Slot { bucket: self, at })
     }
 
-    /// Returns a free place of this bucket, if the chain has no other bucket and no entry with this
-    /// tag. The caller holds the lock. (One look answers all of it.)
+    /// Returns the first free place of the chain, if there is one, and the chain's last bucket.
+    /// Returns `None` if the chain has an entry with this tag. The caller holds the lock.
     #[inline(always)]
-    pub(super) fn free_without(&self, hash: KeyHash) -> Option<Slot<'_, K, V>> {
-        let seen = Snapshot::of(self);
-        let (same, free) = (seen.hits(hash.tag()), seen.hits(0));
-        let is_alone = free >> (SLOTS - 1) == 0 || self.link(SLOTS - 1).is_null();
-        let at = free.trailing_zeros() as usize;
-        (same == 0 && is_alone && at < SLOTS).then_some(Slot { bucket: self, at })
+    pub(super) fn room_without(&self, hash: KeyHash) -> Option<(Option<Slot<'_, K, V>>, &Self)> {
+        let mut slot = None;
+        let mut bucket = self;
+        loop {
+            // One look answers both.
+            let seen = Snapshot::of(bucket);
+            if seen.hits(hash.tag()) != 0 {
+                return None;
+            }
+            let last = bucket.link(SLOTS - 1);
+            if slot.is_none() {
+                let at = seen.hits(0).trailing_zeros() as usize;
+                let is_free = at < SLOTS - 1 || last.is_null();
+                slot = (at < SLOTS && is_free).then_some(Slot { bucket, at });
+            }
+            match Self::more(last) {
+                // SAFETY: chains live as long as their table, which the caller's section keeps.
+                Some(more) => bucket = unsafe { more.as_ref() },
+                None => return Some((slot, bucket)),
+            }
+        }
     }
 
     /// Returns true if the chain has a free place. Without the lock, this is a hint.
@@ -190,8 +204,11 @@ impl<K, V> Bucket<K, V> {
             let mut frequencies = Snapshot::of(bucket).frequencies();
             while let Some((at, frequency)) = frequencies.least(of.clone(), from) {
                 let slot = Slot { bucket, at };
-                if let Some(node) = slot.evictable().filter(|node| Some(*node) != kept) {
-                    found = Some(LeastUsed { slot, node, frequency });
+                let link = slot
+                    .evictable()
+                    .filter(|link| kept.is_none_or(|kept| address_in(*link) != kept.as_ptr()));
+                if let Some(link) = link {
+                    found = Some(LeastUsed { slot, link, frequency });
                     if frequency == *of.start() {
                         return found;
                     }
@@ -263,7 +280,7 @@ impl<K, V> Bucket<K, V> {
     }
 }
 
-impl<K, V> Slot<'_, K, V> {
+impl<'t, K, V> Slot<'t, K, V> {
     /// Returns the node, if the link leads to one.
     #[inline(always)]
     pub(crate) fn node(self) -> Option<NonNull<Node<K, V>>> {
@@ -271,21 +288,22 @@ impl<K, V> Slot<'_, K, V> {
         if tag_in(link) == 0 { None } else { NonNull::new(address_in(link)) }
     }
 
-    /// Returns the node, if the link leads to one and the entry is not pinned.
+    /// Returns the link, if it leads to a node and the entry is not pinned.
     #[inline(always)]
-    pub(crate) fn evictable(self) -> Option<NonNull<Node<K, V>>> {
+    fn evictable(self) -> Option<Link<K, V>> {
         let link = self.bucket.link(self.at);
-        let may_go = tag_in(link) != 0 && link.addr() & PINNED == 0;
-        if may_go { NonNull::new(address_in(link)) } else { None }
+        (tag_in(link) != 0 && link.addr() & PINNED == 0).then_some(link)
+    }
+
+    /// Returns the entry as one to evict, if there is an entry that is not pinned.
+    pub(crate) fn to_evict(self) -> Option<LeastUsed<'t, K, V>> {
+        let frequency = self.frequency_now();
+        self.evictable().map(|link| LeastUsed { slot: self, link, frequency })
     }
 
     #[inline(always)]
     pub(crate) fn is_pinned(self) -> bool {
         self.bucket.link(self.at).addr() & PINNED != 0
-    }
-
-    pub(super) fn tag(self) -> usize {
-        tag_in(self.bucket.link(self.at))
     }
 
     #[inline(always)]
@@ -305,8 +323,25 @@ impl<K, V> Slot<'_, K, V> {
 /// The least used entry of a chain.
 pub(crate) struct LeastUsed<'t, K, V> {
     pub(crate) slot: Slot<'t, K, V>,
-    pub(crate) node: NonNull<Node<K, V>>,
+    /// The link, of an entry that is not pinned.
+    pub(crate) link: Link<K, V>,
     pub(crate) frequency: u8,
+}
+
+impl<K, V> Clone for LeastUsed<'_, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<K, V> Copy for LeastUsed<'_, K, V> {}
+
+impl<K, V> LeastUsed<'_, K, V> {
+    #[inline(always)]
+    pub(crate) fn node(self) -> NonNull<Node<K, V>> {
+        debug_assert!(tag_in(self.link) != 0, "cache_table.T1: a free place is to be evicted");
+        // SAFETY: cache_table.T1 - the link has a tag, so it leads to a node.
+        unsafe { NonNull::new_unchecked(address_in(self.link)) }
+    }
 }
 
 /// The frequencies of a bucket: a byte for each place and one more byte, `0xff` where there is no
