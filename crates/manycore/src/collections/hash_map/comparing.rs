@@ -1,5 +1,5 @@
 //! Detects a key's `Eq` that updates the map that calls it (hash_map.H6). Records the maps whose
-//! keys the calling thread is comparing, under a bucket's lock or in the search before the lock.
+//! keys the calling thread is comparing for an update, with a bucket's lock or without.
 //!
 //! An update from within such a comparison could wait for a lock that the thread itself holds, or
 //! two threads could wait for each other's locks. So it panics, whichever bucket it is for.
@@ -8,7 +8,7 @@ use crate::sync::thread_local;
 use std::cell::Cell;
 use std::ptr;
 
-/// A search that compares keys of `map`, and the search in whose `Eq` it runs.
+/// A comparison of keys of `map`, and the comparison in whose `Eq` it runs.
 struct Comparison {
     map: *const (),
     outer: *const Comparison,
@@ -18,7 +18,7 @@ thread_local! {
     static INNERMOST: Cell<*const Comparison> = const { Cell::new(ptr::null()) };
 }
 
-/// Dropping this makes the outer search the innermost again.
+/// Dropping this makes the outer comparison the innermost again.
 struct RestoreOuter<'a>(&'a Cell<*const Comparison>, *const Comparison);
 
 impl Drop for RestoreOuter<'_> {
@@ -28,29 +28,22 @@ impl Drop for RestoreOuter<'_> {
     }
 }
 
-/// Runs `search`, which compares keys of `map` under a lock, or before the lock. `search` runs no
-/// user code except the comparison.
-///
-/// # Panics
-/// If the calling thread is already in such a search of `map`.
+/// Runs `compare`, which compares keys of `map` and runs no other user code. The update has called
+/// [`forbid_in_eq`].
 #[inline(always)]
-pub(super) fn comparing<M, T>(map: &M, search: impl FnOnce() -> T) -> T {
-    // Not in a closure of `with`: the search would become a function of its own, which takes 70
-    // instructions more.
+pub(super) fn comparing<M, T>(map: &M, compare: impl FnOnce() -> T) -> T {
+    // Not in a closure of `with`, which would become a function of its own.
     let innermost = INNERMOST.with(ptr::from_ref);
     // SAFETY: a thread-local without a destructor lives as long as its thread, which is this one.
     let innermost = unsafe { &*innermost };
-    let (outer, map) = (innermost.get(), ptr::from_ref(map).cast());
-    if !outer.is_null() {
-        panic_if_comparing(outer, map);
-    }
-    let mine = Comparison { map, outer };
+    let outer = innermost.get();
+    let mine = Comparison { map: ptr::from_ref(map).cast(), outer };
     innermost.set(&raw const mine);
     let _restore = RestoreOuter(innermost, outer);
-    search()
+    compare()
 }
 
-/// Checks that the calling thread is in no such search of `map`.
+/// Checks that the calling thread is in no such comparison of keys of `map`. Each update asks once.
 ///
 /// # Panics
 /// If it is.

@@ -155,7 +155,7 @@ where
     /// ```
     #[doc(alias = "upsert")]
     pub fn insert(&self, key: K, value: V) -> bool {
-        self.enter().insert(key, value).is_none()
+        self.enter().insert_entry(key, value).is_none()
     }
 
     /// Inserts the value if the key is not present.
@@ -198,7 +198,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.enter().remove(key).is_some()
+        self.enter().remove_entry(key).is_some()
     }
 
     /// Removes the key. Returns a clone of its value, because readers may still be looking at the

@@ -261,6 +261,33 @@ impl<K, V> Bucket<K, V> {
         }
     }
 
+    /// Looks for a key in this bucket of a locked chain. Returns its place, a free slot, and true
+    /// if the chain goes on.
+    #[inline(always)]
+    fn search<'s>(
+        &'s self,
+        hash: u64,
+        is_key: impl Fn(&K) -> bool,
+        section: &'s Section<'_>,
+    ) -> (Option<LinkedAt<'s, K, V>>, Option<Slot<'s, K, V>>, bool) {
+        // ORDER: Relaxed; under the lock.
+        let word = self.word.load_to_change(Ordering::Relaxed);
+        let is_continued = word & MORE != 0;
+        let mut hits = hits(word, hash);
+        while hits != 0 {
+            let at = slot_of(hits);
+            let found = self.slot(at).load_to_change(section);
+            if found.as_ref().is_some_and(|entry| is_key(&entry.key)) {
+                return (Some((Slot { bucket: self, at }, found)), None, is_continued);
+            }
+            hits &= hits - 1;
+        }
+        // The last slot is not free if the chain goes on.
+        let unused = !word & if is_continued { USED >> 8 } else { USED };
+        let free = (unused != 0).then(|| Slot { bucket: self, at: slot_of(unused) });
+        (None, free, is_continued)
+    }
+
     /// Takes the lock. Returns `None` if the bucket has moved.
     #[inline(always)]
     pub(super) fn lock(&self) -> Option<Locked<'_, K, V>> {
@@ -315,8 +342,8 @@ impl<'s, K, V> Slot<'s, K, V> {
     pub(super) fn fill(self, hash: u64, entry: Shared<'_, Entry<K, V>>, section: &Section<'_>) {
         let tag = || {
             self.set_tags(|word, byte| {
-                debug_assert!(word & byte & USED == 0, "hash_map.H2: a used slot is filled");
-                word & !byte | tag_of(hash) << (8 * self.at)
+                debug_assert!(word & byte == 0, "hash_map.H2: a used slot is filled");
+                word | tag_of(hash) << (8 * self.at)
             });
         };
         let link = || self.bucket.slot(self.at).store(entry, section);
@@ -351,36 +378,30 @@ impl<'s, K, V> Slot<'s, K, V> {
 
 impl<'s, K, V> Locked<'s, K, V> {
     /// Looks for a key, or for a free slot for it. Runs the key's `Eq`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn search(
         &self,
         hash: u64,
         is_key: impl Fn(&K) -> bool,
         section: &'s Section<'_>,
     ) -> SlotForKey<'s, K, V> {
-        let mut free = None;
         let mut bucket = self.first;
+        let mut free = match bucket.search(hash, &is_key, section) {
+            (Some((slot, found)), ..) => return SlotForKey::Taken(slot, found),
+            (None, free, true) => free,
+            (None, free, false) => return free.map_or(SlotForKey::Full(bucket), SlotForKey::Free),
+        };
         loop {
-            // ORDER: Relaxed; under the lock.
-            let word = bucket.word.load_to_change(Ordering::Relaxed);
-            let mut hits = hits(word, hash);
-            while hits != 0 {
-                let at = slot_of(hits);
-                let found = bucket.slot(at).load_to_change(section);
-                if found.as_ref().is_some_and(|entry| is_key(&entry.key)) {
-                    return SlotForKey::Taken(Slot { bucket, at }, found);
-                }
-                hits &= hits - 1;
-            }
-            // The last slot is not free if the chain goes on.
-            let unused = !word & if word & MORE == 0 { USED } else { USED >> 8 };
-            if free.is_none() && unused != 0 {
-                free = Some(Slot { bucket, at: slot_of(unused) });
-            }
-            if word & MORE == 0 {
-                return free.map_or(SlotForKey::Full(bucket), SlotForKey::Free);
-            }
             bucket = bucket.next();
+            match bucket.search(hash, &is_key, section) {
+                (Some((slot, found)), ..) => return SlotForKey::Taken(slot, found),
+                (None, own, is_continued) => {
+                    free = free.or(own);
+                    if !is_continued {
+                        return free.map_or(SlotForKey::Full(bucket), SlotForKey::Free);
+                    }
+                }
+            }
         }
     }
 

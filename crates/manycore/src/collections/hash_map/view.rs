@@ -208,22 +208,26 @@ where
         self.find(self.hash(key), |own| own.borrow() == key).map(|found| found.entry)
     }
 
-    /// Finds, without a lock, the entry of a key that the caller is about to change.
+    /// Begins an update.
     ///
     /// # Panics
     /// If an `Eq` of the map calls this.
     #[inline(always)]
+    fn begin_update(&self) {
+        forbid_in_eq(self.map);
+    }
+
+    /// Finds, without a lock, the entry of a key that the caller is about to change. The caller has
+    /// called `begin_update`.
+    #[inline(always)]
     fn find_to_change(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Found<'_, K, V>> {
-        comparing(self.map, || self.find(hash, is_key))
+        self.find(hash, |own| comparing(self.map, || is_key(own)))
     }
 
     /// Locks the bucket of this hash in the root table. If the map is growing, moves groups first.
-    ///
-    /// # Panics
-    /// If an `Eq` of the map calls this.
+    /// The caller has called `begin_update`.
     #[inline(always)]
     fn lock(&self, hash: u64) -> (&Table<K, V>, Locked<'_, K, V>) {
-        forbid_in_eq(self.map);
         if let Some(table) = self.table_now() {
             if self.map.root.is_settled(table, &self.section) {
                 if let Some(locked) = table.bucket(hash).lock() {
@@ -258,13 +262,14 @@ where
     }
 
     /// Looks under the lock for a key, or for a free slot for it.
+    #[inline(always)]
     fn search<'s>(
         &'s self,
         locked: &Locked<'s, K, V>,
         hash: u64,
         is_key: impl Fn(&K) -> bool,
     ) -> SlotForKey<'s, K, V> {
-        comparing(self.map, || locked.search(hash, is_key, &self.section))
+        locked.search(hash, |own| comparing(self.map, || is_key(own)), &self.section)
     }
 
     /// Doubles the table if it is still the root and has reached its load (growth.G2).
@@ -351,10 +356,25 @@ where
         }
     }
 
-    /// Inserts the entry. If the key is present, replaces its entry only if `replace` is true.
+    /// Inserts the entry if the key is not present.
     ///
     /// # Errors
     /// The entry that is in the map, and the entry that was not inserted.
+    #[inline(never)]
+    fn put_absent<'s>(
+        &'s self,
+        entry: Owned<Entry<K, V>>,
+    ) -> Result<Put<'s, K, V>, NotInserted<'s, K, V>> {
+        self.begin_update();
+        self.put(entry, false)
+    }
+
+    /// Inserts the entry. If the key is present, replaces its entry only if `replace` is true. The
+    /// caller has called `begin_update`.
+    ///
+    /// # Errors
+    /// The entry that is in the map, and the entry that was not inserted.
+    #[inline(always)]
     fn put<'s>(
         &'s self,
         entry: Owned<Entry<K, V>>,
@@ -404,7 +424,7 @@ where
     }
 
     /// Removes the entry `found` from the map, or replaces it by `next`, if it is still in the map
-    /// (hash_map.H7). Returns the new entry.
+    /// (hash_map.H7). Returns the new entry. The caller has called `begin_update`.
     ///
     /// # Errors
     /// `next`, if the entry `found` is not in the map any more.

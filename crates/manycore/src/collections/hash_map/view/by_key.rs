@@ -86,7 +86,9 @@ where
     /// assert_eq!(view.insert_entry("one", 1), None);
     /// assert_eq!(view.insert_entry("one", 2), Some((&"one", &1)));
     /// ```
+    #[inline(always)]
     pub fn insert_entry(&self, key: K, value: V) -> Option<(&K, &V)> {
+        self.begin_update();
         let mut entry = self.entry(key, value);
         if let Some(found) = self.find_to_change(entry.hash, |own| *own == entry.key) {
             let old = found.entry;
@@ -113,7 +115,7 @@ where
         if let Some(found) = self.find(hash, |own| *own == key) {
             return &found.entry.value;
         }
-        match self.put(self.entry_of(hash, key, make()), false) {
+        match self.put_absent(self.entry_of(hash, key, make())) {
             Ok(put) => &put.linked.as_ref().expect("a node").value,
             Err((theirs, _mine)) => &theirs.value,
         }
@@ -131,7 +133,7 @@ where
     /// assert_eq!(view.try_insert("a", 2), Err(("a", 2)));
     /// ```
     pub fn try_insert(&self, key: K, value: V) -> Result<&V, (K, V)> {
-        match self.put(self.entry(key, value), false) {
+        match self.put_absent(self.entry(key, value)) {
             Ok(put) => Ok(&put.linked.as_ref().expect("a node").value),
             Err((_, mine)) => {
                 let Entry { key, value, .. } = mine.into_inner();
@@ -150,11 +152,13 @@ where
     }
 
     /// Removes the key. Returns the map's own key and its value.
+    #[inline(always)]
     pub fn remove_entry<Q>(&self, key: &Q) -> Option<(&K, &V)>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
+        self.begin_update();
         let hash = self.hash(key);
         loop {
             let found = self.find_to_change(hash, |own| own.borrow() == key)?;

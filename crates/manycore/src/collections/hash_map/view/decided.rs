@@ -35,6 +35,7 @@ where
             if !condition(&entry.key, &entry.value) {
                 return None;
             }
+            self.begin_update();
             if self.replace(found, None).is_ok() {
                 return Some(&entry.value);
             }
@@ -53,6 +54,7 @@ where
         loop {
             let found = self.find(hash, |own| own.borrow() == key)?;
             let (key, value) = (found.entry.key.clone(), f(&found.entry.value));
+            self.begin_update();
             if let Ok(linked) = self.replace(found, Some(self.entry_of(hash, key, value))) {
                 return linked.map(|entry| &entry.value);
             }
@@ -85,14 +87,17 @@ where
             let next = next.map(|value| self.entry_of(hash, key.clone(), value));
             match (found, next) {
                 (None, None) => return None,
-                (None, Some(next)) => match self.put(next, false) {
+                (None, Some(next)) => match self.put_absent(next) {
                     Ok(put) => return put.linked.as_ref().map(|entry| &entry.value),
                     Err((theirs, _mine)) => found = Some(theirs.into()),
                 },
-                (Some(old), next) => match self.replace(old, next) {
-                    Ok(linked) => return linked.map(|entry| &entry.value),
-                    Err(_dropped) => found = find(),
-                },
+                (Some(old), next) => {
+                    self.begin_update();
+                    match self.replace(old, next) {
+                        Ok(linked) => return linked.map(|entry| &entry.value),
+                        Err(_dropped) => found = find(),
+                    }
+                }
             }
         }
     }
@@ -130,6 +135,7 @@ where
         let mut entries = self.iter();
         while let Some(entry) = entries.next_entry() {
             if !keep(&entry.key, &entry.value) {
+                self.begin_update();
                 let _gone = self.replace(entry, None);
             }
         }
