@@ -84,6 +84,10 @@ impl<'s, K, V> From<&'s Entry<K, V>> for Found<'s, K, V> {
 /// A slot, and the entry that is linked in it.
 pub(super) type LinkedAt<'s, K, V> = (Slot<'s, K, V>, Shared<'s, Entry<K, V>>);
 
+/// What a writer found in one bucket of a chain: the key's entry, a free slot, and true if the
+/// chain goes on.
+type InBucket<'s, K, V> = (Option<LinkedAt<'s, K, V>>, Option<Slot<'s, K, V>>, bool);
+
 /// A slot in a bucket whose lock is held.
 pub(super) struct Slot<'s, K, V> {
     bucket: &'s Bucket<K, V>,
@@ -261,15 +265,14 @@ impl<K, V> Bucket<K, V> {
         }
     }
 
-    /// Looks for a key in this bucket of a locked chain. Returns its place, a free slot, and true
-    /// if the chain goes on.
+    /// Looks for a key, or for a free slot for it, in this bucket of a locked chain.
     #[inline(always)]
     fn search<'s>(
         &'s self,
         hash: u64,
         is_key: impl Fn(&K) -> bool,
         section: &'s Section<'_>,
-    ) -> (Option<LinkedAt<'s, K, V>>, Option<Slot<'s, K, V>>, bool) {
+    ) -> InBucket<'s, K, V> {
         // ORDER: Relaxed; under the lock.
         let word = self.word.load_to_change(Ordering::Relaxed);
         let is_continued = word & MORE != 0;
