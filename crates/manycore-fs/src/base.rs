@@ -1,0 +1,296 @@
+//! The base: a directory of the host that all branches read. This file owns the inodes made of it,
+//! and the host's files that are open.
+//!
+//! ```text
+//! look-up of a number    branch's table -- nothing there --> base's table
+//! bytes of a file        branch's page  -- nothing there --> pread of the host's file
+//! ```
+//!
+//! - base.B1 The base's inodes are frozen: their token is no branch's. The entries of a directory
+//!   are read once, when somebody asks for them, and put in with one store. A directory that was
+//!   not read has a dead link.
+//! - base.B2 The base's table only grows, and lives as long as the file system.
+
+use crate::backing::Backing;
+use crate::bucket::Bucket;
+use crate::directory::{self, NameHash};
+use crate::inode::{Body, Fresh, Inode};
+use crate::memory::{AccountRef, Counted};
+use crate::numbers::Numbers;
+use crate::tree::radix::{self, Found, Writer};
+use crate::tree::{Held, Link};
+use crate::xattrs::{LONGEST_VALUE, Pair};
+use crate::{Error, Ino, Kind, Result};
+use manycore::section::Section;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::{CStr, OsStr};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{io, sync::atomic::Ordering};
+
+/// The token of the base's inodes.
+const FROZEN: u64 = 0;
+/// Host's files that are kept open.
+const OPEN: usize = 512;
+
+/// The base directory.
+pub(crate) struct Base {
+    pub(crate) path: PathBuf,
+    root: OwnedFd,
+    table: Link<Inode>,
+    /// Held while a directory is read (base.B1).
+    loading: Mutex<Loading>,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Loading {
+    /// Files with several names, by the host's device and number.
+    linked: HashMap<(u64, u64), Ino>,
+}
+
+/// Open files, in the order of their opening.
+#[derive(Default)]
+struct Open {
+    files: HashMap<usize, Arc<File>>,
+    order: VecDeque<usize>,
+}
+
+fn host(errno: Errno) -> Error {
+    Error::Host(errno.raw_os_error())
+}
+
+impl Base {
+    /// Opens a base, and makes the inode of its root.
+    pub(crate) fn open(
+        path: &Path,
+        account: AccountRef,
+        section: &Section<'_>,
+    ) -> io::Result<Self> {
+        let path = path.canonicalize()?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(&path, flags, Mode::empty())?;
+        let base = Self {
+            path,
+            root,
+            table: Link::empty(),
+            loading: Mutex::default(),
+            open: Mutex::default(),
+        };
+        let stat = rustix::fs::fstat(&base.root)?;
+        let inode = base.inode(OsStr::new(""), &stat, (Ino::ROOT, 0), account)?;
+        base.insert(Ino::ROOT, inode, account, section);
+        Ok(base)
+    }
+
+    /// Looks up an inode of the base.
+    pub(crate) fn get<'s>(&self, ino: Ino, section: &'s Section<'_>) -> Option<&'s Inode> {
+        match radix::get(&self.table, ino.0, section) {
+            Found::Value(inode) => Some(inode),
+            Found::Nothing | Found::Dead => None,
+        }
+    }
+
+    fn insert(&self, ino: Ino, inode: Inode, account: AccountRef, section: &Section<'_>) {
+        let writer = Writer { token: FROZEN, account, section };
+        let slot = radix::slot(&self.table, ino.0, false, writer).expect("base.B2: none is dead");
+        slot.set(Held::value(Counted::new(inode)), section);
+    }
+
+    /// Makes the inode of what the host has at a path.
+    fn inode(
+        &self,
+        path: &OsStr,
+        stat: &rustix::fs::Stat,
+        home: (Ino, u64),
+        account: AccountRef,
+    ) -> Result<Inode> {
+        let (kind, body) = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => (Kind::Directory, Body::Directory(Link::new(Held::dead()))),
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(&self.root, path, Vec::new()).map_err(host)?;
+                (Kind::Symlink, Body::Symlink(target.as_bytes().into()))
+            }
+            FileType::CharacterDevice => (Kind::CharDevice, Body::Special),
+            FileType::BlockDevice => (Kind::BlockDevice, Body::Special),
+            FileType::Fifo => (Kind::Fifo, Body::Special),
+            FileType::Socket => (Kind::Socket, Body::Special),
+            _ => (Kind::File, Body::File(Link::empty())),
+        };
+        let size = stat.st_size as u64;
+        let nanoseconds = |seconds: i64, rest: u64| {
+            seconds.saturating_mul(1_000_000_000).saturating_add(rest as i64)
+        };
+        let accessed = nanoseconds(stat.st_atime as i64, stat.st_atime_nsec as u64);
+        let modified = nanoseconds(stat.st_mtime as i64, stat.st_mtime_nsec as u64);
+        let changed = nanoseconds(stat.st_ctime as i64, stat.st_ctime_nsec as u64);
+        let fresh = Fresh {
+            kind,
+            mode: stat.st_mode & 0o7777,
+            links: stat.st_nlink as u32,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            size: if kind == Kind::Directory { 0 } else { size },
+            extra: if kind.is_device() { stat.st_rdev as u64 } else { 0 },
+            times: [accessed, modified, changed, changed],
+            home,
+            body,
+        };
+        let mut inode = Inode::new(FROZEN, account, fresh);
+        inode.xattrs = Link::new(Held::dead());
+        let blocks = stat.st_blocks as u64;
+        inode.backing = Some(Arc::new(Backing { path: path.into(), blocks, size }));
+        if kind == Kind::File {
+            inode.backed.store(size, Ordering::Relaxed);
+        }
+        Ok(inode)
+    }
+
+    /// Reads a directory of the base, unless that was done (base.B1).
+    ///
+    /// # Errors
+    /// What the host says. Nothing has changed then, and the next call tries again.
+    pub(crate) fn load(
+        &self,
+        ino: Ino,
+        numbers: &Numbers,
+        hash: &NameHash,
+        account: AccountRef,
+        section: &Section<'_>,
+    ) -> Result<()> {
+        let mut loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let inode = self.get(ino, section).ok_or(Error::NotFound)?;
+        let entries = inode.entries().ok_or(Error::NotDirectory)?;
+        if !entries.load(section).is_dead() {
+            return Ok(());
+        }
+        let backing = inode.backing.as_ref().ok_or(Error::NotFound)?;
+        let names = self.names(&backing.path)?;
+        let writer = Writer { token: FROZEN, account, section };
+        let new: Link<Bucket> = Link::empty();
+        let mut linked = Vec::new();
+        let mut made = Vec::new();
+        for name in &names {
+            let path = Path::new(&*backing.path).join(OsStr::from_bytes(name));
+            let stat = match rustix::fs::statat(&self.root, &path, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                Err(Errno::NOENT) => continue,
+                Err(errno) => return Err(host(errno)),
+            };
+            let hash = hash.of(name);
+            let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            let id = (!is_directory && stat.st_nlink > 1)
+                .then_some((stat.st_dev as u64, stat.st_ino as u64));
+            let earlier = id.and_then(|id| {
+                let of_now = linked.iter().find(|(known, _)| *known == id).map(|(_, ino)| *ino);
+                of_now.or_else(|| loading.linked.get(&id).copied())
+            });
+            let number = earlier.unwrap_or_else(|| numbers.next());
+            let file = self.inode(path.as_os_str(), &stat, (ino, 0), account)?;
+            let cookie = directory::insert(&new, hash, name, (number, file.kind), writer)?;
+            if earlier.is_none() {
+                file.cookie.store(cookie, Ordering::Relaxed);
+                made.push((number, file));
+                linked.extend(id.map(|id| (id, number)));
+            }
+        }
+        // Nothing fails from here on. The files are there before their names are.
+        for (number, file) in made {
+            self.insert(number, file, account, section);
+        }
+        loading.linked.extend(linked);
+        inode.begin().set_size(names.len() as u64);
+        entries.set(new.take_quietly(), section);
+        Ok(())
+    }
+
+    /// Reads the names of a directory.
+    fn names(&self, path: &OsStr) -> Result<Vec<Vec<u8>>> {
+        let path = if path.is_empty() { OsStr::new(".") } else { path };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = rustix::fs::openat(&self.root, path, flags, Mode::empty()).map_err(host)?;
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&directory).map_err(host)? {
+            let entry = entry.map_err(host)?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(name.to_vec());
+            }
+        }
+        Ok(names)
+    }
+
+    /// Returns the host's file, opened for reading.
+    pub(crate) fn file(&self, backing: &Arc<Backing>) -> Result<Arc<File>> {
+        let key = Arc::as_ptr(backing).addr(); // base.B2: no other file gets this address
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = open.files.get(&key) {
+            return Ok(Arc::clone(file));
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let found = rustix::fs::openat(self.root.as_fd(), &*backing.path, flags, Mode::empty());
+        let file = Arc::new(File::from(found.map_err(host)?));
+        if open.order.len() >= OPEN {
+            let oldest = open.order.pop_front().expect("it is full");
+            open.files.remove(&oldest);
+        }
+        open.order.push_back(key);
+        open.files.insert(key, Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Reads bytes of a host's file; what it does not have becomes zeros.
+    pub(crate) fn read(&self, backing: &Arc<Backing>, offset: u64, into: &mut [u8]) -> Result<()> {
+        let file = self.file(backing)?;
+        let mut done = 0;
+        while done < into.len() {
+            match file.read_at(&mut into[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::Host(error.raw_os_error().unwrap_or(5))),
+            }
+        }
+        into[done..].fill(0);
+        Ok(())
+    }
+
+    /// Reads all extended attributes of a host's file, sorted by name.
+    pub(crate) fn xattrs(&self, backing: &Backing) -> Result<Vec<Pair>> {
+        let path = self.path.join(&*backing.path);
+        let mut names = vec![0; LONGEST_VALUE];
+        let count = match rustix::fs::llistxattr(&path, &mut names[..]) {
+            Ok(count) => count,
+            Err(Errno::NOTSUP) => 0,
+            Err(errno) => return Err(host(errno)),
+        };
+        let mut pairs = Vec::new();
+        for name in names[..count].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            if let Some(value) = self.xattr(&path, name)? {
+                pairs.push((name.into(), value.into()));
+            }
+        }
+        pairs.sort();
+        Ok(pairs)
+    }
+
+    fn xattr(&self, path: &Path, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = vec![0; LONGEST_VALUE];
+        let name = [name, &[0]].concat();
+        let name = CStr::from_bytes_with_nul(&name).map_err(|_| Error::Invalid)?;
+        match rustix::fs::lgetxattr(path, name, &mut value[..]) {
+            Ok(count) => {
+                value.truncate(count);
+                Ok(Some(value))
+            }
+            Err(Errno::NODATA | Errno::NOTSUP | Errno::ACCESS | Errno::PERM) => Ok(None),
+            Err(errno) => Err(host(errno)),
+        }
+    }
+}

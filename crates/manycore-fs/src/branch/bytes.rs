@@ -1,0 +1,380 @@
+//! Bytes: reading, writing, holes and sizes.
+//!
+//! ```text
+//! page in the tree      its bytes
+//! none, before `backed` the host's file
+//! none, elsewhere       zeros
+//! ```
+//!
+//! - bytes.Y1 What a page has behind the end of its file is zero, and so is what it has behind
+//!   `backed` when it is copied. So extending a file shows zeros.
+
+use super::{Branch, Fallocate, Locked, Whence};
+use crate::files::Files;
+use crate::inode::{Body, Inode, now};
+use crate::memory::Counted;
+use crate::page::{PAGE, Page};
+use crate::tree::radix;
+use crate::tree::{Held, Link, View};
+use crate::{Error, Ino, Kind, Result};
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The largest size of a file.
+const LARGEST: u64 = 1 << 50;
+
+const PAGE_U64: u64 = PAGE as u64;
+
+/// Returns the pages of a file.
+fn pages(inode: &Inode) -> Result<&Link<Page>> {
+    match &inode.body {
+        Body::File(pages) => Ok(pages),
+        Body::Directory(_) => Err(Error::IsDirectory),
+        Body::Symlink(_) | Body::Special => Err(Error::Invalid),
+    }
+}
+
+impl Branch {
+    /// Reads bytes from `offset` on. Returns how many there were: fewer than asked for only at the
+    /// end of the file.
+    ///
+    /// # Errors
+    /// [`IsDirectory`](Error::IsDirectory), [`Invalid`](Error::Invalid) for other files without
+    /// bytes, [`Host`](Error::Host).
+    pub fn read(&self, file: Ino, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let section = self.core.domain.enter();
+        let files = self.files(&section);
+        let inode = files.get(file)?;
+        let pages = pages(inode)?;
+        // ORDER: Acquire; pairs with Release in `end_write`: the bytes before this size.
+        let size = inode.size.load(Ordering::Acquire);
+        let count = size.saturating_sub(offset).min(into.len() as u64) as usize;
+        let mut done = 0;
+        while done < count {
+            let at = offset + done as u64;
+            let start = (at % PAGE_U64) as usize;
+            let piece = (PAGE - start).min(count - done);
+            let bytes = &mut into[done..done + piece];
+            match radix::get_direct(pages, at / PAGE_U64, &section) {
+                Some(page) => page.read(start, bytes),
+                None => self.read_backing(inode, at, bytes)?,
+            }
+            done += piece;
+        }
+        Ok(count)
+    }
+
+    /// Reads what no page has: the host's bytes, or zeros.
+    fn read_backing(&self, inode: &Inode, offset: u64, into: &mut [u8]) -> Result<()> {
+        let backed = inode.backed.load(Ordering::Relaxed);
+        let count = backed.saturating_sub(offset).min(into.len() as u64) as usize;
+        into[count..].fill(0);
+        match (&inode.backing, &self.core.base) {
+            (Some(backing), Some(base)) if count > 0 => {
+                base.read(backing, offset, &mut into[..count])
+            }
+            _ => {
+                into[..count].fill(0);
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes bytes from `offset` on. Returns how many: fewer than all if the memory limit comes
+    /// in between.
+    ///
+    /// # Errors
+    /// [`NoSpace`](Error::NoSpace) if none could be written, [`TooLarge`](Error::TooLarge) beyond
+    /// 2^50 bytes, [`IsDirectory`](Error::IsDirectory), [`Invalid`](Error::Invalid).
+    pub fn write(&self, file: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
+        let write = |done: usize| {
+            let offset = offset.checked_add(done as u64).ok_or(Error::TooLarge)?;
+            self.write_at(file, Some(offset), &bytes[done..]).map(|(_, count)| count)
+        };
+        let done = self.core.with_room(|| write(0))?;
+        if done < bytes.len() {
+            self.core.collect();
+            return Ok(done + write(done).unwrap_or(0));
+        }
+        Ok(done)
+    }
+
+    /// Writes at the end, wherever another thread has moved it. Returns where. All or nothing.
+    ///
+    /// # Errors
+    /// As for [`write`](Branch::write).
+    pub fn append(&self, file: Ino, bytes: &[u8]) -> Result<u64> {
+        self.core.with_room(|| self.write_at(file, None, bytes)).map(|(offset, _)| offset)
+    }
+
+    fn write_at(&self, file: Ino, offset: Option<u64>, bytes: &[u8]) -> Result<(u64, usize)> {
+        let gate = self.inner.enter()?;
+        let section = self.core.domain.enter();
+        let files = self.files_of(&gate, &section);
+        pages(files.get(file)?)?;
+        let locked = Locked::new(files, &[file])?;
+        let inode = locked.get(file);
+        let size = inode.size.load(Ordering::Relaxed);
+        let start = offset.unwrap_or(size);
+        match start.checked_add(bytes.len() as u64) {
+            Some(end) if end <= LARGEST => {}
+            _ => return Err(Error::TooLarge),
+        }
+        let mut done = 0;
+        let mut failed = None;
+        while done < bytes.len() {
+            let at = start + done as u64;
+            let within = (at % PAGE_U64) as usize;
+            let piece = (PAGE - within).min(bytes.len() - done);
+            match self.page(files, inode, at / PAGE_U64, piece == PAGE) {
+                Ok(page) => page.write(within, &bytes[done..done + piece]),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+            done += piece;
+        }
+        if let Some(error) = failed {
+            if done == 0 || offset.is_none() {
+                // Bytes that an append has put behind the end are cleared again (bytes.Y1).
+                let _ = self.cut(files, inode, size, start + done as u64);
+                return Err(error);
+            }
+        }
+        if done > 0 {
+            let end = start + done as u64;
+            let change = inode.begin();
+            if end > size {
+                // ORDER: Release; pairs with Acquire in `read`: the bytes before the size.
+                inode.size.store(end, Ordering::Release);
+            }
+            change.modified(now());
+        }
+        Ok((start, done))
+    }
+
+    /// Returns a page that may be written in place, in the tree. Its bytes are those of the file,
+    /// or anything if the caller overwrites it all. The caller has the inode's lock.
+    fn page<'s>(
+        &self,
+        files: Files<'s>,
+        inode: &'s Inode,
+        index: u64,
+        is_whole: bool,
+    ) -> Result<&'s Page> {
+        let section = files.section;
+        let link = pages(inode)?;
+        // Looks before it changes anything: a refused charge leaves all as it was.
+        let old = radix::get_direct(link, index, section);
+        if let Some(page) = old.filter(|page| page.token() == files.token) {
+            return Ok(page);
+        }
+        let new = Page::zeroed(files.token, self.core.account())?;
+        match old {
+            _ if is_whole => {}
+            Some(old) => new.copy_from(old),
+            None => {
+                let mut bytes = [0; PAGE];
+                self.read_backing(inode, index * PAGE_U64, &mut bytes)?;
+                if inode.backed.load(Ordering::Relaxed) > index * PAGE_U64 {
+                    new.write(0, &bytes);
+                }
+            }
+        }
+        self.put_page(files, inode, index, new)
+    }
+
+    fn put_page<'s>(
+        &self,
+        files: Files<'s>,
+        inode: &'s Inode,
+        index: u64,
+        new: Counted<Page>,
+    ) -> Result<&'s Page> {
+        let slot =
+            radix::slot(pages(inode)?, index, true, files.writer()).ok_or(Error::NotFound)?;
+        if slot.load(files.section).is_empty() {
+            inode.extra.fetch_add(1, Ordering::Relaxed);
+        }
+        slot.set(Held::value(new), files.section);
+        match slot.load(files.section).view() {
+            View::Value(page) => Ok(page),
+            _ => Err(Error::NotFound),
+        }
+    }
+
+    /// Sets the size of a file that is locked.
+    pub(super) fn set_size(
+        &self,
+        files: Files<'_>,
+        inode: &Inode,
+        size: u64,
+        now: i64,
+    ) -> Result<()> {
+        pages(inode)?;
+        if size > LARGEST {
+            return Err(Error::TooLarge);
+        }
+        let before = inode.size.load(Ordering::Relaxed);
+        if size < before {
+            self.shrink(files, inode, size)?;
+        }
+        if size != before {
+            let change = inode.begin();
+            change.set_size(size);
+            change.modified(now);
+        }
+        Ok(())
+    }
+
+    /// Gives up what a file has behind a size that is less than its own.
+    fn shrink(&self, files: Files<'_>, inode: &Inode, size: u64) -> Result<()> {
+        let (index, within) = (size / PAGE_U64, (size % PAGE_U64) as usize);
+        let has_page = radix::get_direct(pages(inode)?, index, files.section);
+        if within != 0 && has_page.is_some_and(|page| !page.is_hole()) {
+            // May fail; nothing has changed until then.
+            let page = self.page(files, inode, index, false)?;
+            inode.begin().set_size(size);
+            page.clear(within, PAGE);
+        }
+        inode.begin().set_size(size);
+        if inode.backed.load(Ordering::Relaxed) > size {
+            inode.backed.store(size, Ordering::Relaxed);
+        }
+        self.clear_pages(files, inode, size.div_ceil(PAGE_U64), LARGEST)
+    }
+
+    /// Removes pages, without regard to a backing.
+    fn clear_pages(&self, files: Files<'_>, inode: &Inode, from: u64, to: u64) -> Result<()> {
+        let cleared = radix::clear(pages(inode)?, from, to, files.writer());
+        inode.extra.fetch_sub(cleared, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes zeros of bytes from `from` up to, and without, `to`.
+    fn cut(&self, files: Files<'_>, inode: &Inode, from: u64, to: u64) -> Result<()> {
+        let (first, last) = (from.div_ceil(PAGE_U64), to / PAGE_U64);
+        let mut edges = [(from / PAGE_U64, from, to.min(first * PAGE_U64)), (last, to, to)];
+        edges[1].1 = from.max(last * PAGE_U64);
+        if first > last {
+            edges[1].1 = to; // all within one page
+            edges[0].2 = to;
+        }
+        for (index, from, to) in edges {
+            let is_zero = from >= to || self.is_zeros(files, inode, index);
+            if !is_zero {
+                let start = (from - index * PAGE_U64) as usize;
+                let page = self.page(files, inode, index, false)?;
+                page.clear(start, start + (to - from) as usize);
+            }
+        }
+        if first < last {
+            self.clear_pages(files, inode, first, last)?;
+            let backed = inode.backed.load(Ordering::Relaxed).div_ceil(PAGE_U64);
+            for index in first..last.min(backed) {
+                self.put_page(files, inode, index, self.core.hole.clone())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if a page is nothing but zeros without looking at bytes.
+    fn is_zeros(&self, files: Files<'_>, inode: &Inode, index: u64) -> bool {
+        let Ok(pages) = pages(inode) else { return true };
+        match radix::get_direct(pages, index, files.section) {
+            Some(page) => page.is_hole(),
+            None => inode.backed.load(Ordering::Relaxed) <= index * PAGE_U64,
+        }
+    }
+
+    /// Changes a range of a file, as `fallocate` does. Extending reserves no memory: it makes a
+    /// hole.
+    ///
+    /// # Errors
+    /// [`Invalid`](Error::Invalid) for an empty range, [`TooLarge`](Error::TooLarge),
+    /// [`NoSpace`](Error::NoSpace), [`IsDirectory`](Error::IsDirectory).
+    pub fn allocate(&self, file: Ino, how: Fallocate, offset: u64, length: u64) -> Result<()> {
+        self.core.with_room(|| self.try_allocate(file, how, offset, length))
+    }
+
+    fn try_allocate(&self, file: Ino, how: Fallocate, offset: u64, length: u64) -> Result<()> {
+        let gate = self.inner.enter()?;
+        let section = self.core.domain.enter();
+        let files = self.files_of(&gate, &section);
+        pages(files.get(file)?)?;
+        if length == 0 {
+            return Err(Error::Invalid);
+        }
+        let end = offset.checked_add(length).filter(|end| *end <= LARGEST);
+        let end = end.ok_or(Error::TooLarge)?;
+        let locked = Locked::new(files, &[file])?;
+        let inode = locked.get(file);
+        let size = inode.size.load(Ordering::Relaxed);
+        if matches!(how, Fallocate::PunchHole | Fallocate::ZeroRange(_)) {
+            self.cut(files, inode, offset, end.min(size.max(offset)))?;
+        }
+        let extends = matches!(how, Fallocate::Extend | Fallocate::ZeroRange(false));
+        let change = inode.begin();
+        if extends && end > size {
+            change.set_size(end);
+        }
+        change.modified(now());
+        Ok(())
+    }
+
+    /// Returns where the next data or hole begins, at `offset` or after it. The end of the file
+    /// counts as a hole. Unmodified bytes of the base count as data.
+    ///
+    /// # Errors
+    /// [`NoData`](Error::NoData) if there is none, or `offset` is not before the end.
+    pub fn seek(&self, file: Ino, offset: u64, whence: Whence) -> Result<u64> {
+        let section = self.core.domain.enter();
+        let inode = self.files(&section).get(file)?;
+        let pages = pages(inode)?;
+        let size = inode.size.load(Ordering::Acquire);
+        if offset >= size {
+            return Err(Error::NoData);
+        }
+        let backed = inode.backed.load(Ordering::Relaxed).div_ceil(PAGE_U64);
+        let mut index = offset / PAGE_U64;
+        let found = loop {
+            if index * PAGE_U64 >= size {
+                break None;
+            }
+            let own = radix::get_direct(pages, index, &section);
+            let is_data = own.map_or(index < backed, |page| !page.is_hole());
+            if is_data == (whence == Whence::Data) {
+                break Some(offset.max(index * PAGE_U64));
+            }
+            index = if !is_data && index >= backed {
+                match radix::next(pages, index, &section) {
+                    Some((next, _)) => next.max(index + 1),
+                    None => break None,
+                }
+            } else {
+                index + 1
+            };
+        };
+        match (found, whence) {
+            (Some(at), _) if at < size => Ok(at),
+            (_, Whence::Hole) => Ok(size),
+            (_, Whence::Data) => Err(Error::NoData),
+        }
+    }
+
+    /// Returns the host's file, while this branch has not changed its bytes: for reading, and for a
+    /// mount's passthrough.
+    pub fn backing(&self, file: Ino) -> Option<Arc<File>> {
+        let section = self.core.domain.enter();
+        let inode = self.files(&section).get(file).ok()?;
+        let is_whole = inode.kind == Kind::File
+            && pages(inode).ok()?.load(&section).is_empty()
+            && inode.backed.load(Ordering::Relaxed) == inode.size.load(Ordering::Relaxed);
+        if !is_whole {
+            return None;
+        }
+        self.core.base.as_ref()?.file(inode.backing.as_ref()?).ok()
+    }
+}

@@ -1,0 +1,141 @@
+//! The files of one tree, inside a section: the table of a branch with the base behind it. This
+//! file owns the way from a number to an inode that may be read or written.
+//!
+//! ```text
+//! get        table -- nothing --> base
+//! writable   token current? it is the one. Otherwise copy it, put the copy into the table
+//! ```
+//!
+//! - files.F1 A table's entry wins over the base; a dead entry hides it.
+//! - files.F2 An inode whose token is the branch's stays the table's until it is removed. So a
+//!   writer locks it and needs no second look at the table.
+
+use crate::bucket::{Bucket, Named};
+use crate::directory;
+use crate::inode::Inode;
+use crate::memory::Counted;
+use crate::system::Core;
+use crate::tree::radix::{self, Found, Writer};
+use crate::tree::{Held, Link, View, Word};
+use crate::{Error, Ino, Result};
+use manycore::section::Section;
+
+/// The files of a tree, for one operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Files<'s> {
+    pub(crate) core: &'s Core,
+    pub(crate) table: &'s Link<Inode>,
+    pub(crate) section: &'s Section<'s>,
+    /// What may be written in place; zero for readers.
+    pub(crate) token: u64,
+}
+
+impl<'s> Files<'s> {
+    pub(crate) fn writer(self) -> Writer<'s, 's> {
+        Writer { token: self.token, account: self.core.account(), section: self.section }
+    }
+
+    /// Looks up an inode. Takes no lock and writes nothing.
+    ///
+    /// # Errors
+    /// `NotFound`, or `Ended`.
+    pub(crate) fn get(self, ino: Ino) -> Result<&'s Inode> {
+        self.get_in(self.table.load(self.section), ino)
+    }
+
+    /// As [`get`](Self::get), in a table of which the root is known.
+    pub(crate) fn get_in(self, root: Word<'s, Inode>, ino: Ino) -> Result<&'s Inode> {
+        match radix::get_in(root, ino.0, self.section) {
+            Found::Value(inode) => Ok(inode),
+            Found::Dead if root.is_dead() => Err(Error::Ended),
+            Found::Dead => Err(Error::NotFound),
+            Found::Nothing => self.in_base(ino).ok_or(Error::NotFound),
+        }
+    }
+
+    fn in_base(self, ino: Ino) -> Option<&'s Inode> {
+        self.core.base.as_ref()?.get(ino, self.section)
+    }
+
+    /// Returns an inode that may be written under its lock (files.F2).
+    ///
+    /// # Errors
+    /// `NotFound`, or what the host says of a directory that has to be read first.
+    pub(crate) fn writable(self, ino: Ino) -> Result<&'s Inode> {
+        let found = self.get(ino)?;
+        if found.token() == self.token {
+            return Ok(found);
+        }
+        if found.entries().is_some() {
+            self.load(ino, found)?;
+        }
+        let slot = radix::slot(self.table, ino.0, false, self.writer()).ok_or(Error::NotFound)?;
+        loop {
+            let word = slot.load(self.section);
+            let old = match word.view() {
+                View::Value(inode) if inode.token() == self.token => return Ok(inode),
+                View::Value(inode) => inode,
+                View::Empty => self.in_base(ino).ok_or(Error::NotFound)?,
+                View::Dead | View::Node(_) => return Err(Error::NotFound),
+            };
+            let copy = Held::value(old.copy(self.token, self.section));
+            drop(slot.replace(word, copy, self.section)); // inode.I1; another writer may be faster
+        }
+    }
+
+    /// Puts a new inode, or another version of one, into the table.
+    pub(crate) fn insert(self, ino: Ino, inode: Counted<Inode>) {
+        if let Some(slot) = radix::slot(self.table, ino.0, false, self.writer()) {
+            slot.set(Held::value(inode), self.section);
+        }
+    }
+
+    /// Removes an inode for good.
+    pub(crate) fn kill(self, ino: Ino) {
+        radix::kill(self.table, ino.0, self.writer());
+    }
+
+    /// Returns the entries of a directory, read from the base if need be.
+    ///
+    /// # Errors
+    /// `NotDirectory`, or what the host says.
+    pub(crate) fn entries(self, ino: Ino, inode: &'s Inode) -> Result<&'s Link<Bucket>> {
+        self.load(ino, inode)?;
+        inode.entries().ok_or(Error::NotDirectory)
+    }
+
+    fn load(self, ino: Ino, inode: &Inode) -> Result<()> {
+        let entries = inode.entries().ok_or(Error::NotDirectory)?;
+        if !entries.load(self.section).is_dead() {
+            return Ok(());
+        }
+        let core = self.core;
+        let base = core.base.as_ref().ok_or(Error::NotFound)?;
+        base.load(ino, &core.base_numbers, &core.hash, core.account(), self.section)
+    }
+
+    /// Finds a name in a directory.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, or what the host says.
+    pub(crate) fn find(self, directory: Ino, name: &[u8]) -> Result<Named<'s>> {
+        let inode = self.get(directory)?;
+        let entries = self.entries(directory, inode)?;
+        directory::find(entries, self.core.hash.of(name), name, self.section).ok_or(Error::NotFound)
+    }
+
+    /// Returns true if `inner` is `outer` or lies below it. The caller keeps directories from
+    /// moving to other parents.
+    pub(crate) fn is_below(self, inner: Ino, outer: Ino) -> Result<bool> {
+        let mut at = inner;
+        loop {
+            if at == outer {
+                return Ok(true);
+            }
+            if at == Ino::ROOT {
+                return Ok(false);
+            }
+            at = self.get(at)?.home().0;
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Hands out the numbers of inodes. Threads take them from different chunks of 64, so that the
+//! inodes which two threads make lie in different nodes of the table.
+//!
+//! - numbers.N1 A number is handed out once in the life of a file system, over all branches. So a
+//!   file of a branch can move to its parent with its number, and a dead number stays dead.
+
+use crate::Ino;
+use manycore::percpu;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Numbers of a chunk: those of one node.
+const CHUNK: u64 = 64;
+
+/// The next chunk of a file system.
+pub(crate) struct Chunks(AtomicU64);
+
+impl Chunks {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU64::new(1)) // the root is in chunk 0
+    }
+
+    fn next(&self) -> u64 {
+        let chunk = self.0.fetch_add(1, Ordering::Relaxed);
+        assert!(chunk < 1 << 34, "numbers.N1: 2^40 files were made");
+        chunk * CHUNK
+    }
+}
+
+/// A line with the next number of some threads.
+#[repr(align(128))]
+struct Stripe(AtomicU64);
+
+/// The numbers of a branch, or of the base.
+pub(crate) struct Numbers {
+    stripes: Box<[Stripe]>,
+    chunks: std::sync::Arc<Chunks>,
+}
+
+impl Numbers {
+    pub(crate) fn new(chunks: std::sync::Arc<Chunks>, stripes: usize) -> Self {
+        let stripes = (0..stripes.max(1)).map(|_| Stripe(AtomicU64::new(0))).collect();
+        Self { stripes, chunks }
+    }
+
+    /// Returns a number that was not handed out before. No shared line is written, if there are
+    /// as many stripes as threads, but for one number in 64.
+    pub(crate) fn next(&self) -> Ino {
+        let stripe = &self.stripes[percpu::current_slot() % self.stripes.len()].0;
+        let mut next = stripe.load(Ordering::Relaxed);
+        let mut chunk = None;
+        loop {
+            // A multiple of 64: the chunk is used up. (The first number of a chunk is taken at
+            // once, so it never stands here.)
+            let number = if next % CHUNK == 0 {
+                *chunk.get_or_insert_with(|| self.chunks.next())
+            } else {
+                next
+            };
+            // ORDER: Relaxed; only the number itself is taken.
+            let order = Ordering::Relaxed;
+            match stripe.compare_exchange_weak(next, number + 1, order, order) {
+                Ok(_) => return Ino(number),
+                Err(now) => next = now,
+            }
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests of the file system by its public interface.
+
+mod base;
+mod basics;
+mod names;
