@@ -97,6 +97,20 @@ impl Base {
         }
     }
 
+    /// Returns the numbers of files of the base in a range.
+    pub(crate) fn numbers<'s>(
+        &'s self,
+        range: std::ops::Range<u64>,
+        section: &'s Section<'_>,
+    ) -> impl Iterator<Item = Ino> + 's {
+        let mut from = range.start;
+        std::iter::from_fn(move || {
+            let (ino, _) = radix::next(&self.table, from, section)?;
+            from = ino + 1;
+            (ino < range.end).then_some(Ino(ino))
+        })
+    }
+
     fn insert(&self, ino: Ino, inode: Inode, account: AccountRef, section: &Section<'_>) {
         let writer = Writer { token: FROZEN, account, section };
         let slot = radix::slot(&self.table, ino.0, false, writer).expect("base.B2: none is dead");

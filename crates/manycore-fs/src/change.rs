@@ -2,7 +2,7 @@
 
 use crate::{Error, Ino, Kind};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A difference between a branch and its parent as it was at the fork. See
 /// [`Branch::diff`](crate::Branch::diff) for an example.
@@ -16,6 +16,18 @@ pub enum Change {
     Modified(PathBuf, Kind),
     /// Other attributes only.
     Attributes(PathBuf, Kind),
+}
+
+impl Change {
+    /// Returns the path, from the root on.
+    pub fn path(&self) -> &Path {
+        match self {
+            Change::Added(path, _)
+            | Change::Removed(path, _)
+            | Change::Modified(path, _)
+            | Change::Attributes(path, _) => path,
+        }
+    }
 }
 
 /// A commit that succeeded. See [`Branch::commit`](crate::Branch::commit).

@@ -17,6 +17,7 @@ use crate::tree::radix::Writer;
 use crate::tree::{BITS, Held, Link, Node, View, WAYS, Word};
 use crate::{Error, Ino, Kind, Result};
 use manycore::section::Section;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
 /// Entries of a bucket, unless their hashes are the same.
@@ -226,4 +227,47 @@ pub(crate) fn change(
     let at = bucket.find(hash, name).ok_or(Error::NotFound)?;
     link.set(Held::value(bucket.with_other(at, ino, kind)), writer.section);
     Ok(bucket.get(at).cookie)
+}
+
+/// A name of which two versions of a directory say different things.
+pub(crate) struct NameChange<'s> {
+    pub(crate) name: &'s [u8],
+    pub(crate) old: Option<Named<'s>>,
+    pub(crate) new: Option<Named<'s>>,
+}
+
+/// Visits the names that two versions of a directory have for different files. What they share is
+/// skipped. Nobody writes either meanwhile.
+pub(crate) fn compare<'s>(
+    old: Word<'s, Bucket>,
+    new: Word<'s, Bucket>,
+    section: &'s Section<'_>,
+    each: &mut dyn FnMut(NameChange<'s>),
+) {
+    if old == new {
+        return;
+    }
+    if let (View::Node(old), View::Node(new)) = (old.view(), new.view()) {
+        for (old, new) in old.links.iter().zip(&new.links) {
+            compare(old.load(section), new.load(section), section, each);
+        }
+        return;
+    }
+    let collect = |word| {
+        let mut names = BTreeMap::new();
+        for_each(word, section, &mut |entry: Named<'s>| {
+            names.insert(entry.name, entry);
+        });
+        names
+    };
+    let (old, mut new) = (collect(old), collect(new));
+    for (name, old) in old {
+        let new = new.remove(name);
+        if new.map(|new| new.ino) != Some(old.ino) {
+            each(NameChange { name, old: Some(old), new });
+        }
+    }
+    for (name, new) in new {
+        each(NameChange { name, old: None, new: Some(new) });
+    }
 }

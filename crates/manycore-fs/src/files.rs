@@ -17,8 +17,10 @@ use crate::memory::Counted;
 use crate::system::Core;
 use crate::tree::radix::{self, Found, Writer};
 use crate::tree::{Held, Link, View, Word};
+use crate::xattrs::Pair;
 use crate::{Error, Ino, Result};
 use manycore::section::Section;
+use std::sync::atomic::Ordering;
 
 /// The files of a tree, for one operation.
 #[derive(Clone, Copy)]
@@ -136,6 +138,34 @@ impl<'s> Files<'s> {
                 return Ok(false);
             }
             at = self.get(at)?.home().0;
+        }
+    }
+
+    /// Reads what no page has: the host's bytes, or zeros.
+    pub(crate) fn read_backing(self, inode: &Inode, offset: u64, into: &mut [u8]) -> Result<()> {
+        let backed = inode.backed.load(Ordering::Relaxed);
+        let count = backed.saturating_sub(offset).min(into.len() as u64) as usize;
+        into[count..].fill(0);
+        match (&inode.backing, &self.core.base) {
+            (Some(backing), Some(base)) if count > 0 => {
+                base.read(backing, offset, &mut into[..count])
+            }
+            _ => {
+                into[..count].fill(0);
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns all extended attributes of a file, sorted by name.
+    pub(crate) fn xattrs(self, inode: &Inode) -> Result<Vec<Pair>> {
+        match inode.xattrs.load(self.section).view() {
+            View::Value(xattrs) => Ok(xattrs.list.to_vec()),
+            View::Dead => match (&self.core.base, &inode.backing) {
+                (Some(base), Some(backing)) => base.xattrs(backing),
+                _ => Ok(Vec::new()),
+            },
+            View::Empty | View::Node(_) => Ok(Vec::new()),
         }
     }
 }

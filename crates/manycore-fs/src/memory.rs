@@ -141,12 +141,6 @@ impl<T: Object> Counted<T> {
         std::mem::forget(self);
         raw
     }
-
-    /// # Safety
-    /// The caller has a reference to it, and hands it over.
-    pub(crate) unsafe fn from_raw(raw: NonNull<T>) -> Self {
-        Self(raw)
-    }
 }
 
 impl<T: Object> Deref for Counted<T> {

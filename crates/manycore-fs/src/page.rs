@@ -127,11 +127,6 @@ impl Page {
         pairs.into_iter().all(|(a, b)| a.load(Ordering::Relaxed) == b.load(Ordering::Relaxed))
     }
 
-    /// Returns true if all bytes are zero.
-    pub(crate) fn is_zero(&self) -> bool {
-        self.words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
-    }
-
     #[inline(always)]
     fn word(&self, at: usize) -> [u8; 8] {
         // ORDER: Relaxed; the link orders a new page, and page.P1 allows torn reads.

@@ -58,27 +58,11 @@ impl Branch {
             let bytes = &mut into[done..done + piece];
             match radix::get_direct(pages, at / PAGE_U64, &section) {
                 Some(page) => page.read(start, bytes),
-                None => self.read_backing(inode, at, bytes)?,
+                None => files.read_backing(inode, at, bytes)?,
             }
             done += piece;
         }
         Ok(count)
-    }
-
-    /// Reads what no page has: the host's bytes, or zeros.
-    fn read_backing(&self, inode: &Inode, offset: u64, into: &mut [u8]) -> Result<()> {
-        let backed = inode.backed.load(Ordering::Relaxed);
-        let count = backed.saturating_sub(offset).min(into.len() as u64) as usize;
-        into[count..].fill(0);
-        match (&inode.backing, &self.core.base) {
-            (Some(backing), Some(base)) if count > 0 => {
-                base.read(backing, offset, &mut into[..count])
-            }
-            _ => {
-                into[..count].fill(0);
-                Ok(())
-            }
-        }
     }
 
     /// Writes bytes from `offset` on. Returns how many: fewer than all if the memory limit comes
@@ -177,7 +161,7 @@ impl Branch {
             Some(old) => new.copy_from(old),
             None => {
                 let mut bytes = [0; PAGE];
-                self.read_backing(inode, index * PAGE_U64, &mut bytes)?;
+                files.read_backing(inode, index * PAGE_U64, &mut bytes)?;
                 if inode.backed.load(Ordering::Relaxed) > index * PAGE_U64 {
                     new.write(0, &bytes);
                 }

@@ -117,15 +117,3 @@ impl Branch {
         self.core.collect();
     }
 }
-
-impl Branch {
-    /// Diff.
-    pub fn diff(&self) -> Result<Vec<crate::Change>> {
-        Err(Error::NotSupported)
-    }
-
-    /// Commit.
-    pub fn commit(&self) -> std::result::Result<crate::Committed, crate::NotCommitted> {
-        Err(crate::NotCommitted::Error(Error::NotSupported))
-    }
-}

@@ -14,6 +14,7 @@
 
 mod attributes;
 mod bytes;
+mod commit;
 mod fork;
 mod names;
 mod paths;

@@ -1,25 +1,12 @@
 //! Extended attributes.
 
 use super::{Branch, Locked, SetXattr};
-use crate::files::Files;
-use crate::inode::{Inode, now};
+use crate::inode::now;
 use crate::tree::{Held, View};
 use crate::xattrs::{LONGEST_NAME, LONGEST_VALUE, Pair, Xattrs};
 use crate::{Error, Ino, Result};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-
-/// Returns all extended attributes.
-fn list(files: Files<'_>, inode: &Inode) -> Result<Vec<Pair>> {
-    match inode.xattrs.load(files.section).view() {
-        View::Value(xattrs) => Ok(xattrs.list.to_vec()),
-        View::Dead => match (&files.core.base, &inode.backing) {
-            (Some(base), Some(backing)) => base.xattrs(backing),
-            _ => Ok(Vec::new()),
-        },
-        _ => Ok(Vec::new()),
-    }
-}
 
 fn check(name: &OsStr) -> Result<&[u8]> {
     let name = name.as_bytes();
@@ -45,7 +32,7 @@ impl Branch {
             let value = xattrs.get(name.as_bytes()).ok_or(Error::NoAttribute)?;
             return Ok(value.to_vec());
         }
-        let found = list(files, inode)?.into_iter().find(|(key, _)| **key == *name.as_bytes());
+        let found = files.xattrs(inode)?.into_iter().find(|(key, _)| **key == *name.as_bytes());
         found.map(|(_, value)| value.into_vec()).ok_or(Error::NoAttribute)
     }
 
@@ -56,7 +43,7 @@ impl Branch {
     pub fn xattrs(&self, file: Ino) -> Result<Vec<OsString>> {
         let section = self.core.domain.enter();
         let files = self.files(&section);
-        let list = list(files, files.get(file)?)?;
+        let list = files.xattrs(files.get(file)?)?;
         Ok(list.into_iter().map(|(name, _)| OsString::from_vec(name.into_vec())).collect())
     }
 
@@ -113,7 +100,7 @@ impl Branch {
         let files = self.files_of(&gate, &section);
         let locked = Locked::new(files, &[file])?;
         let inode = locked.get(file);
-        let mut pairs = list(files, inode)?;
+        let mut pairs = files.xattrs(inode)?;
         change(&mut pairs)?;
         let new = match pairs.is_empty() {
             true => Held::empty(),

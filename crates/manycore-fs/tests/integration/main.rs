@@ -2,4 +2,5 @@
 
 mod base;
 mod basics;
+mod commits;
 mod names;
