@@ -121,9 +121,11 @@ impl Branch {
             done += piece;
         }
         if let Some(error) = failed {
-            if done == 0 || offset.is_none() {
-                // Bytes that an append has put behind the end are cleared again (bytes.Y1).
+            if offset.is_none() && done > 0 {
+                // What has been put behind the end is cleared again (bytes.Y1).
                 let _ = self.cut(files, inode, size, start + done as u64);
+            }
+            if offset.is_none() || done == 0 {
                 return Err(error);
             }
         }

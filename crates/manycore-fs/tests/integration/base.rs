@@ -150,3 +150,43 @@ fn missing_base_is_refused() {
     assert!(FileSystem::builder().base(base.0.join("none")).build().is_err());
     assert!(FileSystem::builder().base(base.0.join("f")).build().is_err());
 }
+
+#[test]
+fn branch_that_removes_a_base_is_compared_and_committed() {
+    let base = Scratch::new();
+    for number in 0..300 {
+        base.write(&format!("d/f{number}"), b"1");
+    }
+    base.write("kept", b"1");
+    let files = open(&base.0);
+    let branch = files.main().fork("b").unwrap();
+    branch.remove_all("/d").unwrap();
+    assert_eq!(branch.diff().unwrap().len(), 301);
+    branch.write_file("/kept", b"2").unwrap();
+    let committed = branch.commit().unwrap();
+    assert_eq!(committed.changes.len(), 302);
+    assert_eq!(list(&files.main(), Ino::ROOT), [&b"kept"[..]]);
+    assert_eq!(files.main().diff().unwrap().len(), 302);
+    assert_eq!(files.main().read_file("/kept").unwrap(), b"2");
+}
+
+#[test]
+fn extended_attributes_of_a_base_are_there() {
+    let base = Scratch::new();
+    base.write("f", b"");
+    let path = base.0.join("f");
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(&path, "user.host", b"value", flags).is_err() {
+        return; // the host's file system has none
+    }
+    let files = open(&base.0);
+    let main = files.main();
+    let file = main.resolve("/f").unwrap().ino;
+    let name = |name| OsStr::new(name);
+    assert_eq!(main.xattr(file, name("user.host")).unwrap(), b"value");
+    main.set_xattr(file, name("user.own"), b"1", SetXattr::Create).unwrap();
+    assert_eq!(main.xattrs(file).unwrap(), ["user.host", "user.own"]);
+    main.remove_xattr(file, name("user.host")).unwrap();
+    assert_eq!(main.xattrs(file).unwrap(), ["user.own"]);
+    assert_eq!(main.xattr(file, name("user.host")), Err(Error::NoAttribute));
+}

@@ -3,4 +3,8 @@
 mod base;
 mod basics;
 mod commits;
+mod many;
+mod model;
 mod names;
+mod oracle;
+mod threads;
