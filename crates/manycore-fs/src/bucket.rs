@@ -37,6 +37,11 @@ impl Item {
         (self.packed & ((1 << END_BITS) - 1)) as usize
     }
 
+    /// The item, if its name begins so many bytes later.
+    fn moved(self, bytes: usize) -> Self {
+        Self { packed: self.packed + bytes as u64, ..self }
+    }
+
     fn kind(self) -> Kind {
         Kind::from_code((self.packed >> END_BITS) as u8 & ((1 << KIND_BITS) - 1))
     }
@@ -142,9 +147,22 @@ impl Bucket {
 
     /// Returns a bucket with one entry more.
     pub(crate) fn with(&self, new: Named<'_>) -> Counted<Self> {
+        self.head.account.buckets.inc();
         let at = self.lower_bound(new.cookie);
-        let entries = self.iter().take(at).chain(std::iter::once(new));
-        Self::of(self.head.account, entries.chain((at..self.len()).map(|at| self.get(at))))
+        let start = if at == 0 { 0 } else { self.items[at - 1].end() };
+        let end = start + new.name.len();
+        let mut items = Vec::with_capacity(self.len() + 1);
+        items.extend_from_slice(&self.items[..at]);
+        items.push(Item::new(new.cookie, new.ino, new.kind, end));
+        let behind = self.items[at..].iter();
+        items.extend(behind.map(|item| item.moved(new.name.len())));
+        let names = [&self.names[..start], new.name, &self.names[start..]].concat();
+        let head = Head::new(0, self.head.account);
+        Counted::new(Self {
+            head,
+            items: items.into_boxed_slice(),
+            names: names.into_boxed_slice(),
+        })
     }
 
     /// Returns a bucket with another file for a name.

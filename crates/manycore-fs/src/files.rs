@@ -87,8 +87,17 @@ impl<'s> Files<'s> {
 
     /// Puts a new inode, or another version of one, into the table.
     pub(crate) fn insert(self, ino: Ino, inode: Counted<Inode>) {
+        self.put(ino, Held::value(inode));
+    }
+
+    /// Puts what another table has for a number into the table.
+    pub(crate) fn insert_from(self, root: Word<'s, Inode>, ino: Ino) {
+        self.put(ino, radix::word_in(root, ino.0, self.section).hold());
+    }
+
+    fn put(self, ino: Ino, inode: Held<Inode>) {
         if let Some(slot) = radix::slot(self.table, ino.0, false, self.writer()) {
-            slot.set(Held::value(inode), self.section);
+            slot.set(inode, self.section);
         }
     }
 

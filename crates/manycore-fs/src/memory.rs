@@ -128,12 +128,12 @@ unsafe impl<T: Object> Sync for Counted<T> {}
 impl<T: Object> Counted<T> {
     /// Puts an object with a count of one into a box.
     pub(crate) fn new(object: T) -> Self {
-        Self(NonNull::from(Box::leak(Box::new(object))))
+        Self::of_box(Box::new(object))
     }
 
-    pub(crate) fn from_ref(object: &T) -> Self {
-        retain(object);
-        Self(NonNull::from(object))
+    /// As [`new`](Self::new), of an object that is in a box.
+    pub(crate) fn of_box(object: Box<T>) -> Self {
+        Self(NonNull::from(Box::leak(object)))
     }
 
     pub(crate) fn into_raw(self) -> *mut T {
@@ -154,7 +154,8 @@ impl<T: Object> Deref for Counted<T> {
 
 impl<T: Object> Clone for Counted<T> {
     fn clone(&self) -> Self {
-        Self::from_ref(self)
+        retain(&**self);
+        Self(self.0)
     }
 }
 

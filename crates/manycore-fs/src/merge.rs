@@ -17,7 +17,6 @@ use crate::directory::{self, NameChange};
 use crate::files::Files;
 use crate::inode::{Body, Inode, Time};
 use crate::kept::Kept;
-use crate::memory::Counted;
 use crate::version::{Changed, Version, unknown_path};
 use crate::{Conflict, Error, Ino, Kind, Result};
 use std::collections::BTreeMap;
@@ -64,8 +63,8 @@ impl<'s> Merge<'s> {
         let changes = self.snapshot.changes(self.branch);
         // New inodes first, so that every name leads to one.
         for change in &changes {
-            if let (None, Some(new)) = (change.old, change.new) {
-                self.merged.insert(change.ino, Counted::from_ref(new));
+            if let (None, Some(_)) = (change.old, change.new) {
+                self.merged.insert_from(self.branch.root, change.ino);
             }
         }
         for change in &changes {
@@ -196,7 +195,7 @@ impl<'s> Merge<'s> {
         let here = self.parent.get(ino);
         if self.is_unchanged(change) {
             match change.new {
-                Some(new) => self.merged.insert(ino, Counted::from_ref(new)),
+                Some(_) => self.merged.insert_from(self.branch.root, ino),
                 None => self.remove(ino)?,
             }
             return Ok(());

@@ -7,6 +7,7 @@
 
 use crate::memory::{AccountRef, Counted, Head, Object};
 use crate::{Error, Result};
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a page.
@@ -42,8 +43,19 @@ impl Page {
 
     fn make(token: u64, account: AccountRef, is_charged: bool) -> Counted<Self> {
         account.pages.inc();
-        let words = [const { AtomicU64::new(0) }; WORDS];
-        Counted::new(Self { head: Head::new(token, account), words, is_charged })
+        let layout = Layout::new::<Self>();
+        // SAFETY: the layout is not empty.
+        let page = unsafe { alloc_zeroed(layout) }.cast::<Self>();
+        if page.is_null() {
+            handle_alloc_error(layout);
+        }
+        // SAFETY: just allocated, and nobody else's. Its words are zeros, which are values of their
+        // type; the other fields are written here. The layout is that of a box.
+        unsafe {
+            (&raw mut (*page).head).write(Head::new(token, account));
+            (&raw mut (*page).is_charged).write(is_charged);
+            Counted::of_box(Box::from_raw(page))
+        }
     }
 
     pub(crate) fn token(&self) -> u64 {
@@ -56,50 +68,43 @@ impl Page {
 
     /// Copies bytes from `offset` on.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
-        let (mut at, mut rest) = (offset / 8, into);
-        let skip = offset % 8;
-        if skip != 0 {
-            let bytes = self.word(at);
-            let count = rest.len().min(8 - skip);
-            rest[..count].copy_from_slice(&bytes[skip..skip + count]);
-            rest = &mut rest[count..];
-            at += 1;
+        let (at, skip, last) = (offset / 8, offset % 8, (offset + into.len()) / 8);
+        let head = if skip == 0 { 0 } else { into.len().min(8 - skip) };
+        let (head, rest) = into.split_at_mut(head);
+        if !head.is_empty() {
+            head.copy_from_slice(&self.word(at)[skip..skip + head.len()]);
         }
+        let at = at + usize::from(skip != 0);
         let mut chunks = rest.chunks_exact_mut(8);
-        for chunk in &mut chunks {
-            chunk.copy_from_slice(&self.word(at));
-            at += 1;
+        for (chunk, word) in (&mut chunks).zip(&self.words[at..]) {
+            // ORDER: Relaxed; the link orders a new page, and page.P1 allows torn reads.
+            chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
         let tail = chunks.into_remainder();
         if !tail.is_empty() {
-            tail.copy_from_slice(&self.word(at)[..tail.len()]);
+            tail.copy_from_slice(&self.word(last)[..tail.len()]);
         }
     }
 
     /// Writes bytes from `offset` on. The caller may write the page (page.P1).
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
-        let (mut at, mut rest) = (offset / 8, bytes);
-        let skip = offset % 8;
-        if skip != 0 {
-            let mut word = self.word(at);
-            let count = rest.len().min(8 - skip);
-            word[skip..skip + count].copy_from_slice(&rest[..count]);
-            self.set_word(at, word);
-            rest = &rest[count..];
-            at += 1;
+        let (at, skip) = (offset / 8, offset % 8);
+        let head = if skip == 0 { 0 } else { bytes.len().min(8 - skip) };
+        let (head, rest) = bytes.split_at(head);
+        if !head.is_empty() {
+            self.change_word(at, skip, head);
         }
-        let mut chunks = rest.chunks_exact(8);
-        for chunk in &mut chunks {
-            let mut word = [0; 8];
-            word.copy_from_slice(chunk);
-            self.set_word(at, word);
-            at += 1;
-        }
+        let at = at + usize::from(skip != 0);
+        let chunks = rest.chunks_exact(8);
         let tail = chunks.remainder();
+        for (chunk, word) in chunks.zip(&self.words[at..]) {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(chunk);
+            // ORDER: Relaxed; the size of the file, stored afterwards, publishes what extends it.
+            word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+        }
         if !tail.is_empty() {
-            let mut word = self.word(at);
-            word[..tail.len()].copy_from_slice(tail);
-            self.set_word(at, word);
+            self.change_word((offset + bytes.len()) / 8, 0, tail);
         }
     }
 
@@ -127,16 +132,17 @@ impl Page {
         pairs.into_iter().all(|(a, b)| a.load(Ordering::Relaxed) == b.load(Ordering::Relaxed))
     }
 
-    #[inline(always)]
     fn word(&self, at: usize) -> [u8; 8] {
-        // ORDER: Relaxed; the link orders a new page, and page.P1 allows torn reads.
+        // ORDER: Relaxed; as in `read`.
         self.words[at].load(Ordering::Relaxed).to_ne_bytes()
     }
 
-    #[inline(always)]
-    fn set_word(&self, at: usize, bytes: [u8; 8]) {
-        // ORDER: Relaxed; the size of the file, stored afterwards, publishes what extends it.
-        self.words[at].store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+    /// Writes a part of a word.
+    fn change_word(&self, at: usize, from: usize, bytes: &[u8]) {
+        let mut word = self.word(at);
+        word[from..from + bytes.len()].copy_from_slice(bytes);
+        // ORDER: Relaxed; as in `write`.
+        self.words[at].store(u64::from_ne_bytes(word), Ordering::Relaxed);
     }
 }
 

@@ -176,29 +176,35 @@ impl fmt::Debug for Branch {
     }
 }
 
+/// Inodes that one operation locks at most: of a rename, two directories and two files.
+const MOST: usize = 4;
+
 /// Inodes that this thread has locked, in the order of their numbers.
 struct Locked<'s> {
-    inodes: Vec<(Ino, &'s Inode)>,
-    /// Dropped first to last; the order of unlocking does not matter.
-    _guards: Vec<MutexGuard<'s, ()>>,
+    inodes: [Option<(Ino, &'s Inode)>; MOST],
+    _guards: [Option<MutexGuard<'s, ()>>; MOST],
 }
 
 impl<'s> Locked<'s> {
-    /// Locks inodes that may be written (branch.B1).
+    /// Locks inodes that may be written (branch.B1). There are four at most.
     fn new(files: Files<'s>, inos: &[Ino]) -> Result<Self> {
-        let mut sorted = inos.to_vec();
+        let mut sorted = [Ino(u64::MAX); MOST];
+        sorted[..inos.len()].copy_from_slice(inos);
         sorted.sort_unstable();
-        sorted.dedup();
-        let mut inodes = Vec::with_capacity(sorted.len());
-        for ino in sorted {
-            inodes.push((ino, files.writable(ino)?));
+        let mut locked = Self { inodes: [None; MOST], _guards: [const { None }; MOST] };
+        for at in 0..inos.len() {
+            if at == 0 || sorted[at] != sorted[at - 1] {
+                locked.inodes[at] = Some((sorted[at], files.writable(sorted[at])?));
+            }
         }
-        let guards = inodes.iter().map(|(_, inode)| inode.lock()).collect();
-        Ok(Self { inodes, _guards: guards })
+        for (guard, (_, inode)) in locked._guards.iter_mut().zip(locked.inodes.iter().flatten()) {
+            *guard = Some(inode.lock());
+        }
+        Ok(locked)
     }
 
     fn get(&self, ino: Ino) -> &'s Inode {
-        let found = self.inodes.iter().find(|(number, _)| *number == ino);
+        let found = self.inodes.iter().flatten().find(|(number, _)| *number == ino);
         found.expect("branch.B1: it is locked").1
     }
 

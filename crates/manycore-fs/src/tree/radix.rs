@@ -58,23 +58,30 @@ pub(crate) fn get<'s, V: Object>(
 
 /// As [`get`], from a word.
 pub(crate) fn get_in<'s, V: Object>(
-    mut word: Word<'s, V>,
+    root: Word<'s, V>,
     key: u64,
     section: &'s Section<'_>,
 ) -> Found<'s, V> {
-    if let View::Node(node) = word.view() {
-        if level_of(key) > node.level {
-            return Found::Nothing;
-        }
+    match word_in(root, key, section).view() {
+        View::Empty | View::Node(_) => Found::Nothing,
+        View::Dead => Found::Dead,
+        View::Value(value) => Found::Value(value),
     }
-    loop {
-        match word.view() {
-            View::Empty => return Found::Nothing,
-            View::Dead => return Found::Dead,
-            View::Node(node) => word = node.links[digit(key, node.level)].load(section),
-            View::Value(value) => return Found::Value(value),
-        }
+}
+
+/// Returns the word of a key, below a root that is not direct.
+pub(crate) fn word_in<'s, V: Object>(
+    mut word: Word<'s, V>,
+    key: u64,
+    section: &'s Section<'_>,
+) -> Word<'s, V> {
+    if matches!(word.view(), View::Node(node) if level_of(key) > node.level) {
+        return Word::EMPTY;
     }
+    while let View::Node(node) = word.view() {
+        word = node.links[digit(key, node.level)].load(section);
+    }
+    word
 }
 
 /// As [`get`], where the root may be direct (radix.R1).
