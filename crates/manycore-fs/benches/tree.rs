@@ -1,7 +1,7 @@
 //! What a fork, a file and an operation cost, beside a tree of maps under one lock.
 //!
-//! `cargo bench -p manycore-fs --bench tree` prints the table. A number behind it is how many rounds
-//! each row runs (200,000 by default).
+//! `cargo bench -p manycore-fs --bench tree` prints the table. A number behind it is how many
+//! rounds each row runs (200,000 by default).
 
 use manycore_fs::*;
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -118,6 +118,7 @@ impl Base {
     }
 
     /// Makes the inode of what the host has at a path.
+    #[allow(clippy::unnecessary_cast)] // on other processors, the types are others
     fn inode(
         &self,
         path: &OsStr,
