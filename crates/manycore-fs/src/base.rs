@@ -31,28 +31,24 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{io, sync::atomic::Ordering};
 
 /// The token of the base's inodes.
 const FROZEN: u64 = 0;
-/// Host's files that are kept open.
-const OPEN: usize = 512;
+/// Parts of the table of open files.
+const SHARDS: usize = 16;
+/// Host's files that a part keeps open.
+const OPEN: usize = 16;
 
 /// The base directory.
 pub(crate) struct Base {
     pub(crate) path: PathBuf,
     root: OwnedFd,
     table: Link<Inode>,
-    /// Held while a directory is read (base.B1).
-    loading: Mutex<Loading>,
-    open: Mutex<Open>,
-}
-
-#[derive(Default)]
-struct Loading {
     /// Files with several names, by the host's device and number.
-    linked: HashMap<(u64, u64), Ino>,
+    linked: Mutex<HashMap<(u64, u64), Ino>>,
+    open: [Mutex<Open>; SHARDS],
 }
 
 /// Open files, in the order of their opening.
@@ -60,6 +56,10 @@ struct Loading {
 struct Open {
     files: HashMap<usize, Arc<File>>,
     order: VecDeque<usize>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn host(errno: Errno) -> Error {
@@ -80,8 +80,8 @@ impl Base {
             path,
             root,
             table: Link::empty(),
-            loading: Mutex::default(),
-            open: Mutex::default(),
+            linked: Mutex::default(),
+            open: Default::default(),
         };
         let stat = rustix::fs::fstat(&base.root)?;
         let inode = base.inode(OsStr::new(""), &stat, (Ino::ROOT, 0), account)?;
@@ -179,9 +179,10 @@ impl Base {
         account: AccountRef,
         section: &Section<'_>,
     ) -> Result<()> {
-        let mut loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
         let inode = self.get(ino, section).ok_or(Error::NotFound)?;
         let entries = inode.entries().ok_or(Error::NotDirectory)?;
+        // Nobody else locks an inode of the base: they are frozen.
+        let _reading = inode.lock();
         if !entries.load(section).is_dead() {
             return Ok(());
         }
@@ -189,7 +190,6 @@ impl Base {
         let names = self.names(&backing.path)?;
         let writer = Writer { token: FROZEN, account, section };
         let new: Link<Bucket> = Link::empty();
-        let mut linked = Vec::new();
         let mut made = Vec::new();
         for name in &names {
             let path = Path::new(&*backing.path).join(OsStr::from_bytes(name));
@@ -198,28 +198,31 @@ impl Base {
                 Err(Errno::NOENT) => continue,
                 Err(errno) => return Err(host(errno)),
             };
-            let hash = hash.of(name);
-            let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-            let id = (!is_directory && stat.st_nlink > 1)
-                .then_some((stat.st_dev as u64, stat.st_ino as u64));
-            let earlier = id.and_then(|id| {
-                let of_now = linked.iter().find(|(known, _)| *known == id).map(|(_, ino)| *ino);
-                of_now.or_else(|| loading.linked.get(&id).copied())
-            });
-            let number = earlier.unwrap_or_else(|| numbers.next());
             let file = self.inode(path.as_os_str(), &stat, (ino, 0), account)?;
-            let cookie = directory::insert(&new, hash, name, (number, file.kind), writer)?;
-            if earlier.is_none() {
-                file.cookie.store(cookie, Ordering::Relaxed);
+            let hash = hash.of(name);
+            let insert = |number| directory::insert(&new, hash, name, (number, file.kind), writer);
+            if file.kind == Kind::Directory || stat.st_nlink <= 1 {
+                let number = numbers.next();
+                file.cookie.store(insert(number)?, Ordering::Relaxed);
                 made.push((number, file));
-                linked.extend(id.map(|id| (id, number)));
+                continue;
+            }
+            // A file of several names is there before any of them, whoever reads them first.
+            let mut linked = lock(&self.linked);
+            let id = (stat.st_dev as u64, stat.st_ino as u64);
+            if let Some(number) = linked.get(&id) {
+                insert(*number)?;
+            } else {
+                let number = numbers.next();
+                file.cookie.store(insert(number)?, Ordering::Relaxed);
+                self.insert(number, file, account, section);
+                linked.insert(id, number);
             }
         }
         // Nothing fails from here on. The files are there before their names are.
         for (number, file) in made {
             self.insert(number, file, account, section);
         }
-        loading.linked.extend(linked);
         inode.begin().set_size(names.len() as u64);
         entries.set(new.take_quietly(), section);
         Ok(())
@@ -244,7 +247,7 @@ impl Base {
     /// Returns the host's file, opened for reading.
     pub(crate) fn file(&self, backing: &Arc<Backing>) -> Result<Arc<File>> {
         let key = Arc::as_ptr(backing).addr(); // base.B2: no other file gets this address
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&self.open[(key >> 4) % SHARDS]);
         if let Some(file) = open.files.get(&key) {
             return Ok(Arc::clone(file));
         }

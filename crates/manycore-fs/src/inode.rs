@@ -75,6 +75,12 @@ impl Object for Inode {
     fn head(&self) -> &Head {
         &self.head
     }
+
+    /// With its pages, so that many large files do not wait to be freed.
+    fn weight(&self) -> usize {
+        let pages = if self.kind == Kind::File { self.extra.load(Ordering::Relaxed) } else { 0 };
+        size_of::<Self>() + pages as usize * PAGE
+    }
 }
 
 /// What a new inode begins with.

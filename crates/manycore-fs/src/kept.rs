@@ -7,7 +7,7 @@ use crate::Ino;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-const SHARDS: usize = 64;
+const SHARDS: usize = 16;
 
 /// The kept files of a branch.
 pub(crate) struct Kept(Box<[Mutex<Shard>]>);
@@ -22,7 +22,7 @@ impl Kept {
     }
 
     pub(crate) fn lock(&self, ino: Ino) -> MutexGuard<'_, Shard> {
-        let hash = ino.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
+        let hash = ino.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
         self.0[hash as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

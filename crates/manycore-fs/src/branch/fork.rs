@@ -44,29 +44,34 @@ impl Branch {
     /// [`NoSpace`](Error::NoSpace) after 2^24 branches.
     pub fn fork(&self, name: &str) -> Result<Branch> {
         check_name(name)?;
-        let mut names = lock(&self.core.names);
-        let btree_map::Entry::Vacant(vacant) = names.entry(name.to_owned()) else {
+        if lock(&self.core.names).contains_key(name) {
             return Err(Error::Exists);
-        };
-        let mut gate = self.inner.gate.write();
-        if gate.has_ended {
-            return Err(Error::Ended);
         }
         let id = self.core.next_id()?;
-        let (table, snapshot) = {
+        let inner = {
+            let mut gate = self.inner.gate.write();
+            if gate.has_ended {
+                return Err(Error::Ended);
+            }
+            // fork.F1
+            gate.token = self.core.token();
             let section = self.core.domain.enter();
             let root = self.inner.table.load(&section);
-            (root.hold(), root.hold())
+            let (table, snapshot) = (root.hold(), root.hold());
+            let token = self.core.token();
+            self.inner.children.fetch_add(1, Ordering::Relaxed);
+            Arc::new(Inner::new((id, name), Some(self.inner.id), token, table, snapshot))
         };
-        // fork.F1
-        gate.token = self.core.token();
-        let token = self.core.token();
-        let inner = Inner::new((id, name), Some(self.inner.id), token, table, snapshot);
-        let inner = Arc::new(inner);
-        self.inner.children.fetch_add(1, Ordering::Relaxed);
-        drop(gate);
-        self.core.ids.insert(id.0, Arc::clone(&inner));
-        vacant.insert(Arc::clone(&inner));
+        match lock(&self.core.names).entry(name.to_owned()) {
+            btree_map::Entry::Vacant(vacant) => {
+                self.core.ids.insert(id.0, Arc::clone(&inner));
+                vacant.insert(Arc::clone(&inner));
+            }
+            btree_map::Entry::Occupied(_) => {
+                self.inner.children.fetch_sub(1, Ordering::Relaxed);
+                return Err(Error::Exists);
+            }
+        }
         Ok(Branch { inner, core: Arc::clone(&self.core) })
     }
 

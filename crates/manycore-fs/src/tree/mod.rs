@@ -243,6 +243,13 @@ impl<V: Object> Link<V> {
         give_up::<V>(old, section);
     }
 
+    /// Empties the link. What is below weighs so many bytes.
+    pub(crate) fn clear(&self, bytes: usize, section: &Section<'_>) {
+        // ORDER: AcqRel; nothing is published, and the weight of what is taken is read.
+        let old = self.0.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        give_up_weighed::<V>(old, bytes, section);
+    }
+
     /// Takes what is there, without a grace period. No reader follows it.
     pub(crate) fn take_quietly(&self) -> Held<V> {
         // ORDER: Acquire; pairs with Release in `set`: the object that is freed next is complete.
@@ -266,17 +273,21 @@ impl<V: Object> Drop for Link<V> {
 
 /// Gives up the reference of a link after a grace period.
 fn give_up<V: Object>(raw: *mut (), section: &Section<'_>) {
+    let weight = match Word::<V>(raw, PhantomData).view() {
+        View::Node(node) => node.weight(),
+        View::Value(value) => value.weight(),
+        View::Empty | View::Dead => return,
+    };
+    give_up_weighed::<V>(raw, weight, section);
+}
+
+fn give_up_weighed<V: Object>(raw: *mut (), weight: usize, section: &Section<'_>) {
     unsafe fn free<V: Object>(address: NonNull<()>) {
         drop(Held::<V>(address.as_ptr(), PhantomData));
     }
     if raw.is_null() || raw == DEAD {
         return;
     }
-    let weight = match Word::<V>(raw, PhantomData).view() {
-        View::Node(node) => node.weight(),
-        View::Value(value) => value.weight(),
-        View::Empty | View::Dead => 0,
-    };
     // SAFETY: memory.M2 - the link has lost it, so the reference is this function's. Not null.
     unsafe { memory::after_grace(section, NonNull::new_unchecked(raw), weight, free::<V>) }
 }

@@ -247,7 +247,7 @@ fn clear_below<V: Object>(
     let end = base.saturating_add(span(node.level));
     if base >= from && end <= to {
         let count = count(word, section);
-        link.set(Held::empty(), section);
+        link.clear(count as usize * size_of::<V>(), section);
         return count;
     }
     if base >= to || end <= from {
