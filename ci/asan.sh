@@ -67,6 +67,7 @@ run manycore "${programs[@]}"
 run manycore-cache integration -- --skip=reentrancy::
 # The others end children by a fault on purpose.
 run manycore-vm integration -- --skip=memory::
+run manycore-fs integration -- --skip=many::
 # The others kill or fork children, or read many files.
 run manycore-trace integration -- policies:: recording:: signals::
 cargo +nightly test --target "$HOST" --locked -p manycore-cache --lib

@@ -368,7 +368,7 @@ fn read(branch: &Branch) -> BTreeMap<u64, Seen> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 400,
+        cases: crate::rounds(400) as u32,
         failure_persistence: None,
         ..Default::default()
     })]

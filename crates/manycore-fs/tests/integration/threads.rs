@@ -1,6 +1,7 @@
 //! Many threads on one tree. Each test prints its seed when it begins, and ends after a number of
 //! rounds, whatever the machine.
 
+use crate::rounds;
 use manycore_fs::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -141,7 +142,7 @@ fn churn(branch: &Branch, random: &mut Random, rounds: u64) {
 #[test]
 fn names_and_links_agree_after_random_changes_of_many_threads() {
     let seed = seed("names_and_links");
-    for round in 0..10 {
+    for round in 0..rounds(10) {
         let files = FileSystem::new();
         let main = files.main();
         std::thread::scope(|scope| {
@@ -170,9 +171,9 @@ fn forks_of_a_tree_that_many_threads_change_are_whole() {
         for thread in 0..THREADS {
             let main = &main;
             let mut random = Random(seed ^ thread << 48);
-            scope.spawn(move || churn(main, &mut random, 10_000));
+            scope.spawn(move || churn(main, &mut random, rounds(10_000)));
         }
-        for number in 0..60 {
+        for number in 0..rounds(60) {
             let branch = main.fork(&format!("b{number}")).unwrap();
             check(&branch);
             let mut random = Random(seed ^ number << 32);
@@ -224,7 +225,7 @@ fn a_fork_shows_the_order_of_writes() {
             }
         });
         let mut branches = Vec::new();
-        for number in 0..300 {
+        for number in 0..rounds(300) {
             let branch = main.fork(&format!("b{number}")).unwrap();
             let read = |file| {
                 let mut bytes = [0; 8];
@@ -275,7 +276,7 @@ fn attributes_are_of_one_moment() {
         scope.spawn(|| {
             // Until each reader has seen many.
             let mut number = 0;
-            while reads.load(Ordering::Relaxed) < 100_000 {
+            while reads.load(Ordering::Relaxed) < 2 * rounds(50_000) {
                 number = (number + 1) % 4096;
                 set(number);
                 if number == 0 {
@@ -285,7 +286,7 @@ fn attributes_are_of_one_moment() {
         });
         for _ in 0..2 {
             scope.spawn(|| {
-                for _ in 0..50_000 {
+                for _ in 0..rounds(50_000) {
                     let found = main.attributes(file).unwrap();
                     let seconds = found.modified.duration_since(std::time::UNIX_EPOCH).unwrap();
                     assert_eq!(found.accessed, found.modified);
@@ -328,7 +329,7 @@ fn stable_entries_are_seen_exactly_once_while_others_come_and_go() {
                 }
             });
         }
-        for round in 0..200 {
+        for round in 0..rounds(200) {
             let mut seen = BTreeSet::new();
             let mut next = 0;
             loop {
@@ -371,7 +372,7 @@ fn directories_that_move_everywhere_stay_a_tree() {
             let (main, all) = (&main, &all);
             let mut random = Random(seed ^ thread << 48);
             scope.spawn(move || {
-                for _ in 0..5_000 {
+                for _ in 0..rounds(5_000) {
                     let from = all[random.below(all.len() as u64) as usize];
                     let to = all[random.below(all.len() as u64) as usize];
                     let from_names: Vec<_> = entries(main, from).into_keys().collect();
@@ -404,7 +405,7 @@ fn a_kept_file_stays_until_it_is_forgotten() {
     std::thread::scope(|scope| {
         let (main, stop) = (&main, &is_over);
         scope.spawn(move || {
-            for number in 0..4_000 {
+            for number in 0..rounds(4_000) {
                 main.write_file("/f", format!("{number}").as_bytes()).unwrap();
                 main.unlink(Ino::ROOT, s("f")).unwrap();
             }
@@ -453,7 +454,7 @@ fn readers_see_all_of_a_commit_or_nothing() {
                 }
             });
         }
-        for count in 1_u64..1_000 {
+        for count in 1..=rounds(1_000) {
             let branch = main.fork("b").unwrap();
             branch.write(a, 0, &count.to_le_bytes()).unwrap();
             branch.write(b, 0, &count.to_le_bytes()).unwrap();
@@ -461,7 +462,7 @@ fn readers_see_all_of_a_commit_or_nothing() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    assert_eq!((read(a), read(b)), (999, 999));
+    assert_eq!((read(a), read(b)), (rounds(1_000), rounds(1_000)));
 }
 
 #[test]
