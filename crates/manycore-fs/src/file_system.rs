@@ -2,7 +2,7 @@
 
 use crate::base::Base;
 use crate::inode::{Body, Fresh, Inode, now};
-use crate::memory::{Account, AccountRef, Counted};
+use crate::memory::{Account, Counted};
 use crate::system::{Core, Inner, lock};
 use crate::tree::{Held, Link, radix};
 use crate::{Branch, Error, Ino, Kind, Result};
@@ -92,7 +92,7 @@ impl Builder {
     pub fn build(self) -> io::Result<FileSystem> {
         let account = Account::new(self.limit);
         let domain = Domain::new();
-        let shared = AccountRef::new(&account);
+        let shared = account.shared();
         let base = match &self.base {
             Some(path) => Some(Base::open(path, shared, &domain.enter())?),
             None => None,

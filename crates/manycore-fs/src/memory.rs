@@ -33,7 +33,7 @@ pub(crate) struct Account {
 const BATCH: u64 = 16 << 20;
 
 impl Account {
-    pub(crate) fn new(limit: Option<u64>) -> Box<Self> {
+    pub(crate) fn new(limit: Option<u64>) -> OwnedAccount {
         let budget = match limit {
             // Exact near the limit, however small it is.
             Some(limit) => BudgetTree::with_batch(limit, (limit / 256).min(1 << 20)),
@@ -41,7 +41,8 @@ impl Account {
         };
         let zero = || Counter::new(0);
         let (inodes, nodes, pages, buckets) = (zero(), zero(), zero(), zero());
-        Box::new(Self { budget, limit, inodes, nodes, pages, buckets })
+        let account = Box::new(Self { budget, limit, inodes, nodes, pages, buckets });
+        OwnedAccount(AccountRef(NonNull::from(Box::leak(account))))
     }
 }
 
@@ -54,19 +55,38 @@ unsafe impl Send for AccountRef {}
 // SAFETY: memory.M1 - leads to an `Account`, which is `Sync`.
 unsafe impl Sync for AccountRef {}
 
-impl AccountRef {
-    /// Makes the reference. The caller drops every object that has it before it frees the account.
-    pub(crate) fn new(account: &Account) -> Self {
-        Self(NonNull::from(account))
-    }
-}
-
 impl Deref for AccountRef {
     type Target = Account;
 
     fn deref(&self) -> &Account {
-        // SAFETY: `Core` keeps the account in a box, which it frees after all objects.
+        // SAFETY: `Core` has the owner of the account, which it drops after all objects.
         unsafe { self.0.as_ref() }
+    }
+}
+
+/// The owner of an account. (No box: moving a box would claim the account for the box alone.)
+pub(crate) struct OwnedAccount(AccountRef);
+
+impl OwnedAccount {
+    /// Returns a reference. The caller drops every object that has it before it drops the owner.
+    pub(crate) fn shared(&self) -> AccountRef {
+        self.0
+    }
+}
+
+impl Deref for OwnedAccount {
+    type Target = Account;
+
+    fn deref(&self) -> &Account {
+        &self.0
+    }
+}
+
+impl Drop for OwnedAccount {
+    fn drop(&mut self) {
+        // SAFETY: made as a box (`Account::new`); the objects that led to it are gone
+        // (system.C1).
+        drop(unsafe { Box::from_raw(self.0.0.as_ptr()) });
     }
 }
 

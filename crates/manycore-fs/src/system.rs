@@ -7,7 +7,7 @@ use crate::base::Base;
 use crate::directory::NameHash;
 use crate::inode::Inode;
 use crate::kept::Kept;
-use crate::memory::{Account, AccountRef, Counted};
+use crate::memory::{AccountRef, Counted, OwnedAccount};
 use crate::numbers::{Chunks, Numbers};
 use crate::page::Page;
 use crate::tree::{Held, Link};
@@ -35,7 +35,7 @@ pub(crate) struct Core {
     /// Stands for a hole over bytes of the base.
     pub(crate) hole: Counted<Page>,
     pub(crate) domain: Domain,
-    pub(crate) account: Box<Account>,
+    pub(crate) account: OwnedAccount,
 }
 
 /// A branch.
@@ -69,9 +69,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Core {
-    pub(crate) fn new(account: Box<Account>, domain: Domain, base: Option<Base>) -> Self {
+    pub(crate) fn new(account: OwnedAccount, domain: Domain, base: Option<Base>) -> Self {
         let chunks = Arc::new(Chunks::new());
-        let hole = Page::hole(AccountRef::new(&account));
+        let hole = Page::hole(account.shared());
         Self {
             names: Mutex::default(),
             ids: HashMap::new(),
@@ -88,7 +88,7 @@ impl Core {
     }
 
     pub(crate) fn account(&self) -> AccountRef {
-        AccountRef::new(&self.account)
+        self.account.shared()
     }
 
     /// Returns a token that no branch had before (tree.T1).
