@@ -90,7 +90,7 @@ impl Builder {
     /// # Errors
     /// If the base can't be opened or is no directory.
     pub fn build(self) -> io::Result<FileSystem> {
-        let account = Account::new(self.limit);
+        let account = Account::open(self.limit);
         let domain = Domain::new();
         let shared = account.shared();
         let base = match &self.base {

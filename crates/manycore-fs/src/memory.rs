@@ -33,7 +33,7 @@ pub(crate) struct Account {
 const BATCH: u64 = 16 << 20;
 
 impl Account {
-    pub(crate) fn new(limit: Option<u64>) -> OwnedAccount {
+    pub(crate) fn open(limit: Option<u64>) -> OwnedAccount {
         let budget = match limit {
             // Exact near the limit, however small it is.
             Some(limit) => BudgetTree::with_batch(limit, (limit / 256).min(1 << 20)),
@@ -84,7 +84,7 @@ impl Deref for OwnedAccount {
 
 impl Drop for OwnedAccount {
     fn drop(&mut self) {
-        // SAFETY: made as a box (`Account::new`); the objects that led to it are gone
+        // SAFETY: made as a box (`Account::open`); the objects that led to it are gone
         // (system.C1).
         drop(unsafe { Box::from_raw(self.0.0.as_ptr()) });
     }
