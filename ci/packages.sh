@@ -114,10 +114,11 @@ else
 fi
 
 say "--- the commands"
-for package in manycored manycore-cli; do
+for package in manycored manycore-cli manycore-fs; do
     cargo install --debug --locked --path "$outside/packages/$package"-[0-9]* --root "$outside/installed"
 done
 "$outside/installed/bin/manycored" --version
+"$outside/installed/bin/manycore-fs" --version
 "$outside/installed/bin/manycore" doctor
 if ! "$outside/installed/bin/manycore" sim --plain --cores 1,2 -- app 2>"$outside/said"; then
     skip_if_not_simulable "$outside/said"

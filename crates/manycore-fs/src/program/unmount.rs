@@ -1,0 +1,71 @@
+//! The end of a mount, by command or by the daemon itself.
+
+use super::client::Client;
+use super::command_line::Unmount;
+use super::control::Request;
+use super::failure::{Failure, Result};
+use super::mount_table;
+use nix::errno::Errno;
+use nix::mount::{MntFlags, umount2};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long the command waits for the daemon to end.
+const DAEMON_ENDS: Duration = Duration::from_secs(10);
+
+/// The command `unmount`.
+pub fn unmount(options: &Unmount) -> Result<()> {
+    let place = options.mount.as_deref().or(options.mountpoint.as_deref());
+    let mountpoint = mount_table::find(place)?;
+    // The number of the daemon's process; none if it has ended.
+    let daemon = Client::open(Some(&mountpoint)).and_then(|mut client| client.ask(&Request::Info));
+    let daemon = daemon.ok().and_then(|lines| {
+        lines.iter().find_map(|line| line.strip_prefix("process ")?.parse::<u32>().ok())
+    });
+    // A mount without its daemon has nothing to lose, and files that are open can't be saved.
+    let lazy = options.lazy || daemon.is_none();
+    detach(&mountpoint, lazy).map_err(|error| match error {
+        Errno::EBUSY => Failure::new(format!(
+            "{} is busy: a process has files open in it or works there; end it, or use --lazy",
+            mountpoint.display()
+        )),
+        error => Failure::of(&mountpoint, error),
+    })?;
+    if let Some(daemon) = daemon.filter(|_| !lazy) {
+        wait_for_end(daemon);
+    }
+    Ok(())
+}
+
+/// Waits until a process is gone, so that its memory is free when the command returns.
+fn wait_for_end(process: u32) {
+    let until = Instant::now() + DAEMON_ENDS;
+    let path = format!("/proc/{process}");
+    while Path::new(&path).exists() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Unmounts, or if `lazy` takes the mount out of the tree, whoever uses it.
+pub fn detach(mountpoint: &Path, lazy: bool) -> nix::Result<()> {
+    let lazily = if lazy { MntFlags::MNT_DETACH } else { MntFlags::empty() };
+    match umount2(mountpoint, lazily | MntFlags::UMOUNT_NOFOLLOW) {
+        Err(Errno::EPERM) => by_helper(mountpoint, lazy),
+        other => other,
+    }
+}
+
+/// Unmounts as a user without privileges: by a program that has them.
+fn by_helper(mountpoint: &Path, lazy: bool) -> nix::Result<()> {
+    for helper in ["fusermount3", "fusermount"] {
+        let mut command = Command::new(helper);
+        command.arg(if lazy { "-uqz" } else { "-uq" }).arg("--").arg(mountpoint);
+        match command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status() {
+            Ok(status) if status.success() => return Ok(()),
+            Ok(_) => return Err(Errno::EBUSY),
+            Err(_) => {}
+        }
+    }
+    Err(Errno::EPERM)
+}
