@@ -24,11 +24,12 @@ pub fn in_own_process(name: &str, body: impl FnOnce()) -> Option<String> {
     Some(said)
 }
 
-/// Runs `child` in a forked process and returns its exit status: 0 if it returned true.
+/// Runs `child` in a forked process and returns its exit status: 0 if it returned true, or else 1.
 /// [`status_of_child`] says where to call it.
 #[cfg(unix)]
 pub fn in_child(child: impl FnOnce() -> bool) -> i32 {
-    status_of_child(|| if child() { 0 } else { 1 })
+    let status = status_of_child(|| if child() { 0 } else { 1 });
+    i32::from(status != 0)
 }
 
 /// Runs `child` in a forked process and returns its exit status: what it returned, up to 100, and
