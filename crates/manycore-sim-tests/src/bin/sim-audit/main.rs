@@ -268,12 +268,14 @@ fn on_all_cores(act: impl Fn() + Sync) {
     // What the threads read here is never written, nor is anything on the same line.
     let read_only = Padded((Instant::now(), act));
     let (started, act) = &read_only.0;
-    let until = |moment: Duration| thread::sleep(moment.saturating_sub(started.elapsed()));
-    let act_at = |moment: Duration| {
+    let sleep = |moment: Duration| thread::sleep(moment.saturating_sub(started.elapsed()));
+    let until = &Padded(sleep).0;
+    let act_at = &Padded(|moment: Duration| {
         until(moment);
         (0..EACH).for_each(|_| act());
         assert!(started.elapsed() < moment + READY, "it took too long");
-    };
+    })
+    .0;
     thread::scope(|scope| {
         for _ in 1..cores {
             scope.spawn(move || {
