@@ -107,7 +107,10 @@ fn main() {
     match std::env::args().nth(1).as_deref() {
         Some("pipe") => waits_at_a_pipe(),
         Some("itself") => waits_for_itself(),
-        Some(lock) => measures(lock, cores),
+        Some(lock) => {
+            let each = std::env::args().nth(2).map_or(1000, |each| each.parse().expect("a number"));
+            measures(lock, cores, each);
+        }
         None => {
             takes_turns(cores);
             times_out();
@@ -439,8 +442,7 @@ fn uses_the_names_of_c11() {
 }
 
 /// Each core takes the lock again and again, for a short critical section.
-fn measures(lock: &str, threads: u64) {
-    const EACH: u64 = 1000;
+fn measures(lock: &str, threads: u64, each: u64) {
     let (shared, own) = (&Shared::new(), &Mutex::new(0_u64));
     // SAFETY: each object fits and is initialized before it is shared; the value is under the lock.
     let round: &(dyn Fn() + Sync) = unsafe {
@@ -478,10 +480,10 @@ fn measures(lock: &str, threads: u64) {
     manycore_sim::measured(|| {
         thread::scope(|scope| {
             for _ in 0..threads {
-                scope.spawn(|| (0..EACH).for_each(|_| round()));
+                scope.spawn(|| (0..each).for_each(|_| round()));
             }
         });
-        manycore_sim::operations(threads * EACH);
+        manycore_sim::operations(threads * each);
     });
 }
 
