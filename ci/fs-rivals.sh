@@ -2,11 +2,11 @@
 # Times of everyday work on a tree of this project's files, mounted: manycore-fs beside tmpfs, overlayfs,
 # fuse-overlayfs and BranchFS, in turns, in one run. Needs root. Not in .ci/run: it measures.
 #   ci/fs-rivals.sh [ROUNDS]      5 rounds, unless another number is given
-# Two tables of milliseconds, the least of the rounds and in brackets the median: a mount's times depend
-# much on what else runs, and the least depends on that least. The first table is of a tree that was
-# unpacked in the mount, the second of a tree that the mount reads through (a base directory, a lower
-# layer): "first" is right after mounting, "again" is with what is cached then. "no-xattrs" is
-# manycore-fs with that option.
+# It prints two tables of milliseconds: the least of the rounds and, in brackets, the median. A mount's
+# times depend much on what else runs, and the least depends on that least.
+# The first table is of a tree that was unpacked in the mount. The second is of a tree that the mount
+# reads through: a base directory, a lower layer. There, "first" is right after mounting, and "again"
+# is with what is cached then. "no-xattrs" is manycore-fs with that option.
 # fuse-overlayfs is measured if it is installed, and BranchFS if MANYCORE_BRANCHFS names its program.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 rounds=${1:-5}

@@ -282,6 +282,7 @@ fn give_up<V: Object>(raw: *mut (), section: &Section<'_>) {
 }
 
 fn give_up_weighed<V: Object>(raw: *mut (), weight: usize, section: &Section<'_>) {
+    // SAFETY: memory.M2 - the caller has a reference of this type, and no reader follows it.
     unsafe fn free<V: Object>(address: NonNull<()>) {
         drop(Held::<V>(address.as_ptr(), PhantomData));
     }

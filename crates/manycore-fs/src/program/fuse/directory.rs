@@ -56,6 +56,25 @@ fn parent(branch: &Branch, directory: Ino) -> Node {
     Node::File(branch.id(), branch.parent(directory).unwrap_or(directory))
 }
 
+/// Calls `add` with the entries after a place, but for `.` and `..`, until it says that the reply
+/// is full.
+fn walk(
+    branch: &Branch,
+    directory: Ino,
+    mut offset: u64,
+    add: &mut dyn FnMut(Row) -> bool,
+) -> Result<(), Errno> {
+    loop {
+        let rows = batch(branch, directory, offset)?;
+        let Some(last) = rows.last() else { return Ok(()) };
+        offset = last.next;
+        let is_end = rows.len() < BATCH;
+        if rows.into_iter().any(&mut *add) || is_end {
+            return Ok(());
+        }
+    }
+}
+
 /// Names and kinds of files.
 pub fn read(
     shared: &Shared,
@@ -74,22 +93,10 @@ pub fn read(
             return Ok(());
         }
     }
-    let mut offset = offset;
-    loop {
-        let rows = batch(&branch, directory, offset)?;
-        let Some(last) = rows.last() else { return Ok(()) };
-        offset = last.next;
-        let is_end = rows.len() < BATCH;
-        for row in rows {
-            let number = Node::File(branch.id(), row.ino).number();
-            if reply.add(number, row.next, row.kind, row.name) {
-                return Ok(());
-            }
-        }
-        if is_end {
-            return Ok(());
-        }
-    }
+    walk(&branch, directory, offset, &mut |row| {
+        let number = Node::File(branch.id(), row.ino).number();
+        reply.add(number, row.next, row.kind, row.name)
+    })
 }
 
 /// Names with attributes: each entry that fits counts as a look-up.
@@ -120,29 +127,20 @@ pub fn read_plus(
             return Ok(());
         }
     }
-    let mut offset = offset;
-    loop {
-        let rows = batch(&branch, directory, offset)?;
-        let Some(last) = rows.last() else { return Ok(()) };
-        offset = last.next;
-        let is_end = rows.len() < BATCH;
-        for row in rows {
-            // What has gone in the meantime is left out.
-            let Ok(()) = branch.keep(row.ino) else { continue };
-            let Ok(found) = branch.attributes(row.ino) else {
-                branch.forget(row.ino, 1);
-                continue;
-            };
-            let attr = attributes(branch.id(), &found);
-            if reply.add(attr.ino, row.next, row.name, &FOREVER, &attr, Generation(0)) {
-                branch.forget(row.ino, 1);
-                return Ok(());
-            }
+    walk(&branch, directory, offset, &mut |row| {
+        // What has gone in the meantime is left out.
+        let Ok(()) = branch.keep(row.ino) else { return false };
+        let found = branch.attributes(row.ino);
+        let is_full = found.as_ref().is_ok_and(|found| {
+            let attr = attributes(branch.id(), found);
+            reply.add(attr.ino, row.next, row.name, &FOREVER, &attr, Generation(0))
+        });
+        // What the kernel has not got is not looked up.
+        if is_full || found.is_err() {
+            branch.forget(row.ino, 1);
         }
-        if is_end {
-            return Ok(());
-        }
-    }
+        is_full
+    })
 }
 
 /// Entries of a hidden directory, with their places in the list as offsets.

@@ -1,8 +1,9 @@
 //! The kernel's requests, each a few calls of the library.
 //!
-//! Some requests are refused as "not implemented" once, so that the kernel never sends them again:
-//! opening (each file can be read and written without a handle, and its pages stay in the kernel's
-//! cache), flushing and synchronizing (what is written is in memory at once, and never elsewhere).
+//! Some requests are refused as "not implemented" once, so that the kernel never sends them again.
+//! Opening is one: each file can be read and written without a handle, and its pages stay in the
+//! kernel's cache. Flushing and synchronizing are others: what is written is in memory at once, and
+//! never elsewhere.
 
 use super::control_thread::Job;
 use super::node::Node;
