@@ -15,6 +15,7 @@ PATHS='shared-word
     clustered-call swappable-call dhash-get dhash-local replicated-get page-hit budget object-pool
     weak-upgrade lru-touch retire layer-read file-touch space-touch
     range-get range-update pool-page file-open resolve grant-unmap alias-revoke alias-unmap
+    fs-lookup fs-attributes fs-read fs-list
     trace-event trace-span trace-off'
 for path in $PATHS; do
     "$MANYCORE" sim --audit --cores 4 -- sim-audit "$path" \

@@ -3,6 +3,7 @@
 //!
 //! `sim-audit PATH`. Each thread has set itself up before the measured part begins.
 
+mod files;
 mod objects;
 mod pages;
 
@@ -104,7 +105,7 @@ fn main() {
             on_all_cores(|| drop(black_box(value.clone())));
         }
         "trace-event" | "trace-span" | "trace-off" => traced(&path),
-        _ if objects::run(&path) || pages::run(&path) => {}
+        _ if objects::run(&path) || pages::run(&path) || files::run(&path) => {}
         _ => {
             eprintln!("sim-audit: no hot path '{path}'");
             std::process::exit(2);
