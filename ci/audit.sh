@@ -22,9 +22,9 @@ for path in $PATHS; do
         >>"$work/audit" 2>"$work/said" || skip_if_not_simulable "$work/said"
 done
 
-# same FILE FILE: the same paths; what is none stays none, and no other number differs by more than
-# SLACK. Where a path meets other cores by chance (file-open), how often it does follows the addresses
-# that the host gave to its memory.
+# same FILE FILE: the same paths; no number differs by more than SLACK, and what is none stays none.
+# Remote reads alone may be SLACK for none: a line that each thread reads once, with the first operation
+# that is measured, is 0.02, and whether there is one follows the addresses of the program and its memory.
 SLACK=0.02
 same() {
     paste -d ' ' "$1" "$2" | tr '=' ' ' | awk -v slack="$SLACK" '
@@ -32,7 +32,8 @@ same() {
         {
             for (i = 1; i <= NF / 2; i++) {
                 a = $i; b = $(i + NF / 2); apart = a - b
-                if (a != b && (a * b == 0 || apart > slack || -apart > slack)) bad = 1
+                appears = a * b == 0 && $(i - 1) != "remote-reads"
+                if (a != b && (appears || apart > slack + 0.001 || -apart > slack + 0.001)) bad = 1
             }
         }
         END { exit bad }'
