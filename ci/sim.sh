@@ -66,24 +66,16 @@ say "48 cores, cycles an addition: shared word $(cycles shared), Counter $(cycle
 awk -v shared="$(cycles shared)" -v ours="$(cycles ours)" 'BEGIN { exit !(shared > 20 * ours) }' ||
     die "a shared word should cost far more than a Counter"
 
-# On more than one number of cores: which members of a branch come in time is a matter of some
-# cycles, and a figure goes up and down by a third with changes elsewhere in the library.
-for cores in 44 48; do
-    for how in flat tree auto; do
-        sim --cores "$cores" --top 0 -- sim-merge "$how" >"$work/$how$cores" ||
-            die "$(cat "$work/said")"
-    done
+# As many reads as a trial of the tree takes, and some in the form that it has found.
+for how in flat tree auto; do
+    sim --cores 48 --top 0 -- sim-merge "$how" combining 96 >"$work/$how" || die "$(cat "$work/said")"
 done
-# The fourth word: how long a read takes. The sum for both numbers of cores.
-takes() { awk '$1 == "a" && $2 == "read" { sum += $4 } END { print sum }' "$work/$1"4[48]; }
-say "44 and 48 cores, ns for a read each: flat $(takes flat), in a tree $(takes tree)," \
-    "by itself $(takes auto)"
-# Half of it was the mark, before updates of threads that must not wait had a queue of their own:
-# members of a branch come later since. It is to come back. (1.1 to 1.9 were seen.)
-for how in tree auto; do
-    awk -v flat="$(takes flat)" -v tree="$(takes "$how")" 'BEGIN { exit !(flat > 1.05 * tree) }' ||
-        die "a read whose logs are collected in a tree should take less time ($how)"
-done
+takes() { awk '$1 == "a" && $2 == "read" { print $4 }' "$work/$1"; }
+say "48 cores, ns for a read: flat $(takes flat), in a tree $(takes tree), by itself $(takes auto)"
+awk -v flat="$(takes flat)" -v tree="$(takes tree)" 'BEGIN { exit !(flat > 1.3 * tree) }' ||
+    die "a read whose logs are collected in a tree should take less time"
+awk -v flat="$(takes flat)" -v auto="$(takes auto)" 'BEGIN { exit !(flat > 1.05 * auto) }' ||
+    die "a read should find out that a tree takes less time"
 
 "$MANYCORE" sim --cores 2 -- sim-counters ours 1000 >"$work/interval" 2>"$work/said" ||
     die "$(cat "$work/said")"

@@ -126,10 +126,6 @@ pub(crate) const LOOKS_AT_MEMBERS: u32 = if SMALL { 1 } else { 700 };
 /// Probes that a reader makes at its branches before it goes on without helpers.
 pub(crate) const LOOKS_AT_BRANCHES: u32 = if SMALL { 1 } else { 400 };
 
-/// Collections with a tree before a collection can count as failed. The first ones find out which
-/// threads help.
-pub(crate) const TREE_TRIES: u32 = 4;
-
 /// Reads for which a member of a `ldu` set stays queued although it did not change. Visiting it
 /// costs less than queueing it again.
 pub(crate) const READS_KEPT: u64 = if SMALL { 0 } else { 4 };

@@ -19,9 +19,6 @@
 //! - policy.P2 A [`Doubling`] doubles a patience with each failure, up to a bound (exponential
 //!   back-off). So under a load that reverses each change, the number of changes grows with the
 //!   logarithm of the load's length, and at the bound it is a fixed share.
-//! - policy.P3 [`Probes`] tell when to make an attempt that may fail: at once, and after a failure
-//!   only once a pause is over, which doubles as in policy.P2. So the share that failures cost
-//!   becomes smaller with each of them, down to one attempt in each of the longest pauses.
 //! - policy.P4 A [`Trial`] measures two forms one after the other, and keeps the second only if it
 //!   does an eighth more work in the same time. The rate of a form is the second best of five
 //!   windows. A window tells nothing if a thread was preempted in it, if a thread was alone in it,
@@ -112,46 +109,9 @@ impl Doubling {
     }
 }
 
-/// How long to wait after a failed attempt.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Pauses {
-    /// Pause after the first failure.
-    pub(crate) first: u32,
-    /// Number of doublings, at most. The pause doubles with each further failure.
-    pub(crate) doublings: u32,
-}
-
-/// When an attempt that may fail is due (policy.P3). Time is the mechanism's count of operations,
-/// which only increases.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Probes {
-    from: u64,
-    failures: Doubling,
-}
-
-impl Probes {
-    /// Returns true if an attempt may be made now.
-    #[inline(always)]
-    pub(crate) fn is_due(&self, now: u64) -> bool {
-        now >= self.from
-    }
-
-    /// Notes that an attempt has failed.
-    pub(crate) fn failed(&mut self, now: u64, pauses: Pauses) {
-        self.from = now + u64::from(self.failures.of(pauses.first));
-        self.failures.double(pauses.doublings);
-    }
-
-    /// Notes that an attempt has succeeded: the next failure counts as the first.
-    #[inline(always)]
-    pub(crate) fn succeeded(&mut self) {
-        self.failures = Doubling::NONE;
-    }
-}
-
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests {
-    use super::{Doubling, Pauses, Probes, Streak};
+    use super::{Doubling, Streak};
     use proptest::prelude::*;
 
     #[test]
@@ -195,32 +155,6 @@ mod tests {
         assert_eq!(patience, [4, 8, 16, 16, 16]);
         assert_eq!(Doubling::after(u64::MAX, 40).of(3), u32::MAX);
         assert_eq!(Doubling::after(2, 40).of(3), 12);
-    }
-
-    const PAUSES: Pauses = Pauses { first: 10, doublings: 2 };
-
-    #[test]
-    fn failed_attempt_rests_twice_as_long_each_time() {
-        let mut probes = Probes::default();
-        let mut tried = Vec::new();
-        for now in 0..150 {
-            if probes.is_due(now) {
-                tried.push(now);
-                probes.failed(now, PAUSES);
-            }
-        }
-        assert_eq!(tried, [0, 10, 30, 70, 110]);
-    }
-
-    #[test]
-    fn success_shortens_the_pause() {
-        let mut probes = Probes::default();
-        (0..3).for_each(|_| probes.failed(100, PAUSES));
-        assert!(!probes.is_due(139) && probes.is_due(140));
-        probes.failed(130, PAUSES);
-        probes.succeeded();
-        probes.failed(200, PAUSES);
-        assert!(!probes.is_due(209) && probes.is_due(210));
     }
 
     // Streams of evidence, recorded on two cores of a Xeon, shortened where they repeat.
@@ -304,30 +238,6 @@ mod tests {
             }
             let longest = patience as usize * (1 << most);
             prop_assert!(changes <= most as usize + 1 + LENGTH / longest, "{} changes", changes);
-        }
-
-        /// policy.P3, whatever fails.
-        #[test]
-        fn failures_cost_a_bounded_share(
-            first in 1_u32..64,
-            doublings in 0_u32..8,
-            cost in 1_u64..16,
-        ) {
-            const LENGTH: u64 = 20_000;
-            let pauses = Pauses { first, doublings };
-            let (mut probes, mut now, mut failed) = (Probes::default(), 0, 0);
-            while now < LENGTH {
-                if probes.is_due(now) {
-                    failed += 1;
-                    now += cost;
-                    probes.failed(now, pauses);
-                } else {
-                    now += 1;
-                }
-            }
-            let longest = u64::from(first) << doublings;
-            let bound = u64::from(doublings) + 2 + LENGTH / (longest + cost);
-            prop_assert!(failed <= bound, "{failed} of at most {bound}");
         }
     }
 }

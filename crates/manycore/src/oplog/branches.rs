@@ -88,10 +88,6 @@ impl SlotSet {
         self == Self::default()
     }
 
-    pub(super) fn len(self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
-    }
-
     pub(super) fn iter(self) -> impl Iterator<Item = usize> {
         (0..SLOTS_MAX).filter(move |index| self.has(*index))
     }

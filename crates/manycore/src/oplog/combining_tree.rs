@@ -57,6 +57,16 @@ use crate::percpu::{self, barrier, cpu_group};
 use crate::sync::{self, Ordering, Panic, hint, seeded_bug};
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
+    /// Returns true if the time that collecting the listed slots takes decides whether branches are
+    /// used.
+    pub(super) fn tries_tree(&self, inner: &Inner<L>) -> bool {
+        // With stamps nothing is absorbed, so a tree gains little.
+        !L::ORDERED
+            && inner.slots.len() >= config::TREE_SLOTS_MIN
+            && matches!(self.config.merge, MergeStrategy::Auto)
+            && cpu_group::branches() >= config::TREE_BRANCHES_MIN
+    }
+
     /// Returns true if a collection of the listed slots uses branches.
     pub(super) fn wants_tree(&self, inner: &Inner<L>) -> bool {
         if seeded_bug!("no-cut") {
@@ -65,15 +75,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         match self.config.merge {
             MergeStrategy::Flat => false,
             MergeStrategy::Tree => true,
-            // With stamps nothing is absorbed, so a tree gains little.
-            MergeStrategy::Auto if L::ORDERED => false,
-            MergeStrategy::Auto => {
-                // SAFETY: the lock guards the counts, and the caller holds it: it has `inner`,
-                // which only the lock's holder reaches.
-                let read = unsafe { self.counts() }.merges;
-                inner.policy.wants_tree(read, inner.slots.len())
-                    && cpu_group::branches() >= config::TREE_BRANCHES_MIN
-            }
+            MergeStrategy::Auto => self.tries_tree(inner) && inner.policy.wants_tree(),
         }
     }
 
@@ -128,10 +130,6 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.list_dirty(&mut inner.slots);
         let harvest = tree.harvest(closed.number(), own, &mut inner.collected_logs);
         inner.window += harvest.updates;
-        // SAFETY: the lock guards the counts, and the caller holds it: it has `inner`, which only
-        // the lock's holder reaches.
-        let read = unsafe { self.counts() }.merges;
-        inner.policy.note_tree(read, harvest.slots.len(), inner.slots.len());
         inner.slots.retain(|index| !harvest.slots.has(*index));
         let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
         self.wait_for_updaters(&inner.slots, answered);

@@ -146,7 +146,10 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         if inner.slots.is_empty() && !late {
             return;
         }
-        if self.wants_tree(inner) {
+        let (slots, tries_tree) = (inner.slots.len(), self.tries_tree(inner));
+        let began = tries_tree.then(|| self.clock().ticks_now());
+        let has_tree = self.wants_tree(inner);
+        if has_tree {
             if let Some(panic) = self.collect_tree(inner) {
                 let _poison = Poison(self);
                 resume_unwind(panic); // oplog.D7
@@ -155,6 +158,10 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             self.collect_each(inner, cut);
         } else {
             self.collect_frozen(inner);
+        }
+        if let Some(began) = began {
+            let ticks = self.clock().ticks_now().saturating_sub(began);
+            inner.policy.note_collection(has_tree, slots, ticks);
         }
         self.collect_late(inner);
     }

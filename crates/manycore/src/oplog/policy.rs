@@ -8,18 +8,16 @@
 
 use super::settings::Publish;
 use crate::config;
-use crate::policy::{Pauses, Probes, Streak, Trial};
+use crate::policy::{Streak, Trial};
 use std::mem::{replace, take};
 
 /// Number of reads in a row that must call for the other way to publish.
 const READS_FOR_SWITCH: u32 = 2;
 /// Number of reads in a window of the trial.
 const READS: u32 = 32;
-/// Reads between two attempts to get help.
-const PAUSES: Pauses = match () {
-    () if config::SMALL => Pauses { first: 2, doublings: 0 },
-    () => Pauses { first: 128, doublings: 9 },
-};
+/// Number of collections in a window of the tree's trial. The first ones with a tree find out which
+/// threads help; the trial leaves out its first window.
+const COLLECTIONS: u32 = 2;
 
 /// What a read of a hot object has found.
 #[derive(Debug, Clone, Copy)]
@@ -41,10 +39,12 @@ pub(super) struct Policy {
     reads: u32,
     updates: u64,
     began: u64,
-    /// Attempts to get help.
-    tree: Probes,
-    /// The number of collections with a tree since trees were last abandoned.
-    trees: u32,
+    /// Decides whether collections of many dirty slots use a tree.
+    tree: Trial,
+    /// Collections in that trial's window, their dirty slots, and how long they took.
+    collections: u32,
+    slots: u64,
+    ticks: u64,
 }
 
 impl Policy {
@@ -98,22 +98,19 @@ impl Policy {
         self.publication.observe(calls).take(READS_FOR_SWITCH)
     }
 
-    /// Returns true if the read with this number, which finds this many dirty slots, uses a tree.
-    pub(super) fn wants_tree(&self, read: u64, dirty: usize) -> bool {
-        dirty >= config::TREE_SLOTS_MIN && self.tree.is_due(read)
+    /// Returns true if a collection of many dirty slots uses a tree.
+    pub(super) fn wants_tree(&self) -> bool {
+        self.tree.is_second()
     }
 
-    /// Notes a collection with a tree: its helpers have collected `helped` of its `slots`.
-    pub(super) fn note_tree(&mut self, read: u64, helped: usize, slots: usize) {
-        self.trees = self.trees.saturating_add(1);
-        if self.trees < config::TREE_TRIES {
-            return; // the first few only learn the members
-        }
-        if helped * 2 >= slots {
-            self.tree.succeeded();
-        } else {
-            self.trees = 0;
-            self.tree.failed(read, PAUSES);
+    /// Notes a collection of many dirty slots, which took `ticks`.
+    pub(super) fn note_collection(&mut self, has_tree: bool, slots: usize, ticks: u64) {
+        self.collections += 1;
+        self.slots += slots as u64;
+        self.ticks = self.ticks.saturating_add(ticks);
+        if self.collections == COLLECTIONS {
+            self.collections = 0;
+            self.tree.note(has_tree, take(&mut self.slots), take(&mut self.ticks), true);
         }
     }
 }
@@ -235,35 +232,27 @@ mod tests {
         assert!(chosen[1..].iter().all(|biased| *biased));
     }
 
+    /// Reads that find 16 to 79 dirty slots, each of which takes this many ticks without and with a
+    /// tree. Returns how many of them had a tree.
+    fn trees(policy: &mut Policy, ticks: [u64; 2]) -> u64 {
+        let mut trees = 0;
+        for read in 0..10_000_u64 {
+            let (slots, has_tree) = (16 + read * 7 % 64, policy.wants_tree());
+            trees += u64::from(has_tree);
+            policy.note_collection(has_tree, slots as usize, slots * ticks[usize::from(has_tree)]);
+        }
+        trees
+    }
+
     #[test]
-    fn trees_without_help_rest_ever_longer_and_help_ends_that() {
-        const SLOTS: usize = config::TREE_SLOTS_MIN;
+    fn tree_is_kept_only_where_collections_are_faster_with_it() {
         let mut policy = Policy::default();
-        assert!(!policy.wants_tree(0, SLOTS - 1));
-        let mut tried = Vec::new();
-        for read in 0..2000 {
-            if policy.wants_tree(read, SLOTS) {
-                tried.push(read);
-                policy.note_tree(read, SLOTS / 2 - 1, SLOTS);
-            }
+        assert!(trees(&mut policy, [100, 200]) < 150);
+        for _ in 0..2 {
+            trees(&mut policy, [100, 50]);
+            assert!(trees(&mut policy, [100, 50]) > 9_900);
+            trees(&mut policy, [100, 130]);
+            assert!(trees(&mut policy, [100, 130]) < 150);
         }
-        let first = u64::from(PAUSES.first);
-        let tries = config::TREE_TRIES as usize;
-        let pauses: Vec<_> = tried.chunks(tries).map(|run| run[0]).collect();
-        let expected = |at: usize| {
-            (0..at).map(|failure| (first << failure) + u64::from(config::TREE_TRIES) - 1).sum()
-        };
-        assert_eq!(pauses, (0..pauses.len()).map(expected).collect::<Vec<u64>>());
-        assert!(pauses.len() > 3);
-        // Help in half of the slots is enough.
-        for _ in 0..config::TREE_TRIES {
-            policy.note_tree(2000, SLOTS / 2, SLOTS);
-        }
-        for _ in 0..config::TREE_TRIES {
-            policy.note_tree(2000, 0, SLOTS);
-        }
-        assert!(
-            !policy.wants_tree(2000 + first - 1, SLOTS) && policy.wants_tree(2000 + first, SLOTS)
-        );
     }
 }
