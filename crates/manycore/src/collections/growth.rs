@@ -179,13 +179,6 @@ impl<T: Growing> Root<T> {
         table.growth().old.leads_nowhere(section).then_some(table)
     }
 
-    /// Returns true if `table` is the root and there is no old table. The section keeps `table`
-    /// alive.
-    #[inline(always)]
-    pub(super) fn is_settled(&self, table: &T, section: &Section<'_>) -> bool {
-        self.table.load_if(table).is_some() && table.growth().old.leads_nowhere(section)
-    }
-
     /// Makes the first table, unless another thread has.
     #[cold]
     fn make(&self, buckets: usize, section: &Section<'_>) {

@@ -57,13 +57,8 @@ impl Section<'_> {
         // The thread may have used a node's memory again (`Owned::new_in`).
         let into_limbo = || node.into_limbo(weight, self);
         if weight.is_urgent() || !self.state().retire_for_reused(self.local(), into_limbo) {
-            self.retire_now(node.into_limbo(weight, self), weight);
+            self.state().retire_apart(self.local(), node.into_limbo(weight, self), weight);
         }
-    }
-
-    #[inline(never)]
-    fn retire_now(&self, node: RetiredNode, weight: Weight) {
-        self.state().retire(self.local(), node, weight);
     }
 
     /// As [`retire`](Self::retire), but runs no user code before the section is closed: frees
@@ -281,6 +276,13 @@ impl State {
             self.batch_full(local);
         }
         true
+    }
+
+    /// As [`retire`](Self::retire), for callers that are inlined. (Not a method of the section:
+    /// then that would have to be in memory, each time.)
+    #[inline(never)]
+    fn retire_apart(&self, local: &Local, node: RetiredNode, weight: Weight) {
+        self.retire(local, node, weight);
     }
 
     /// Puts a node into the owner's limbo and frees a few that are expired (section.S5).

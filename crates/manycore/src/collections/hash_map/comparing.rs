@@ -19,12 +19,12 @@ thread_local! {
 }
 
 /// Dropping this makes the outer comparison the innermost again.
-struct RestoreOuter<'a>(&'a Cell<*const Comparison>, *const Comparison);
+struct RestoreOuter(*const Comparison);
 
-impl Drop for RestoreOuter<'_> {
+impl Drop for RestoreOuter {
     #[inline(always)]
     fn drop(&mut self) {
-        self.0.set(self.1);
+        INNERMOST.with(|innermost| innermost.set(self.0));
     }
 }
 
@@ -32,14 +32,10 @@ impl Drop for RestoreOuter<'_> {
 /// [`forbid_in_eq`].
 #[inline(always)]
 pub(super) fn comparing<M, T>(map: &M, compare: impl FnOnce() -> T) -> T {
-    // Not in a closure of `with`, which would become a function of its own.
-    let innermost = INNERMOST.with(ptr::from_ref);
-    // SAFETY: a thread-local without a destructor lives as long as its thread, which is this one.
-    let innermost = unsafe { &*innermost };
-    let outer = innermost.get();
+    let outer = INNERMOST.with(Cell::get);
     let mine = Comparison { map: ptr::from_ref(map).cast(), outer };
-    innermost.set(&raw const mine);
-    let _restore = RestoreOuter(innermost, outer);
+    INNERMOST.with(|innermost| innermost.set(&raw const mine));
+    let _restore = RestoreOuter(outer);
     compare()
 }
 

@@ -4,6 +4,8 @@
 //! They return values as clones, or show them to a closure. So they promise nothing about where an
 //! entry lies, and there is no guard that a caller could keep across an `await`.
 
+use super::comparing::forbid_in_eq;
+use super::short::find_now;
 use super::{HashMap, HashMapView};
 use crate::section::Section;
 use crate::sync::{caught, resume_first};
@@ -109,7 +111,34 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.in_view(|view| view.get(key).map(look))
+        let (section, hash) = (self.domain.enter(), self.hash(key));
+        let found = self.root.load_now(&section);
+        let found =
+            found.and_then(|table| find_now(table, hash, |own| own.borrow() == key, &section));
+        let Some(found) = found else { return self.read_slow(section, hash, key, look) };
+        let answer = found.map(|entry| look(&entry.value));
+        drop(section);
+        answer
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_slow<Q, T>(
+        &self,
+        section: Section<'_>,
+        hash: u64,
+        key: &Q,
+        look: impl FnOnce(&V) -> T,
+    ) -> Option<T>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let view = HashMapView::new(self, section);
+        let found = view.find_slow(hash, |own| own.borrow() == key);
+        let answer = found.map(|entry| look(&entry.value));
+        drop(view);
+        answer
     }
 
     /// Returns a clone of the key's value. This copies small values. Put large values into an
@@ -139,7 +168,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.enter().contains_key(key)
+        self.read(key, |_| ()).is_some()
     }
 
     /// Inserts the value, or replaces the key's value by it. Returns true if the key is new.
@@ -155,7 +184,16 @@ where
     /// ```
     #[doc(alias = "upsert")]
     pub fn insert(&self, key: K, value: V) -> bool {
-        self.enter().insert_entry(key, value).is_none()
+        let section = self.domain.enter();
+        let (hash, entry) = self.begin_insert(key, value, &section);
+        let inserted = match self.root.load_now(&section) {
+            Some(table) => self.insert_now(table, hash, entry, &section),
+            None => Err(entry),
+        };
+        match inserted {
+            Ok(old) => old.is_none(),
+            Err(entry) => HashMapView::new(self, section).insert_slow(entry).is_none(),
+        }
     }
 
     /// Inserts the value if the key is not present.
@@ -198,7 +236,15 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.enter().remove_entry(key).is_some()
+        let section = self.domain.enter();
+        forbid_in_eq(self);
+        let hash = self.hash(key);
+        let removed = self.root.load_now(&section);
+        let removed = removed.and_then(|table| self.remove_now(table, hash, key, &section));
+        match removed {
+            Some(removed) => removed.is_some(),
+            None => HashMapView::new(self, section).remove_slow(hash, key).is_some(),
+        }
     }
 
     /// Removes the key. Returns a clone of its value, because readers may still be looking at the

@@ -345,6 +345,23 @@ fn loom_map_updates_that_move_buckets_lose_nothing() {
     });
 }
 
+/// A view keeps its table and updates it, while another thread fills a new table from it.
+#[test]
+fn loom_map_removal_by_a_view_of_a_table_that_moves_is_not_lost() {
+    large_model(2, || {
+        let cage = Cage::new(Mode::Bounded, &[1]);
+        let view = cage.map.enter();
+        let other = spawn(&cage, |cage| {
+            cage.grow();
+            cage.put(2, 0);
+        });
+        assert_eq!(view.remove(&1).map(Canary::sing), Some(0));
+        drop(view);
+        other.join().unwrap();
+        assert_eq!((cage.look(1), cage.look(2), cage.map.len()), (None, Some(0), 1));
+    });
+}
+
 #[test]
 fn loom_map_frees_every_value_once() {
     large_model(2, || {

@@ -37,8 +37,14 @@
 //!   then on. It replaces or removes that entry, or starts again if another thread has done so. So
 //!   a key with a contradictory `Eq` or `Clone` makes no call repeat for ever.
 //! - hash_map.H8 A view keeps the table that it has found while its section is open. The section
-//!   keeps the table from being freed, and the table's buckets say when they have moved. Updates
-//!   also check that the table is still the root.
+//!   keeps the table from being freed, and the table's buckets say when they have moved. A bucket
+//!   that has not moved has its entries, also if its table is not the root any more. So an update
+//!   may work in it. If an update finds no entries in its bucket, or finds its table growing, it
+//!   goes to the root.
+//! - hash_map.H9 An update on the short path takes the lock by a compare-exchange that expects the
+//!   word that it saw before. If that succeeds, the entries are still here, and the tags are the
+//!   same. So if there was no tag of the key, the key is absent. If there was one, the word does
+//!   not tell whether its entry has been replaced, so the update compares the link.
 
 mod builder;
 mod comparing;
@@ -48,6 +54,7 @@ mod iter;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod owned_view;
+mod short;
 mod table;
 mod traits;
 mod view;

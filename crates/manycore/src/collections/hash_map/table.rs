@@ -8,7 +8,7 @@ use crate::slab::large_array::LargeArray;
 use crate::sync::{
     AtomicU64, AtomicUsize, Backoff, LoadToChange, Mutex, Ordering, drop_each, run_each, seeded_bug,
 };
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::PoisonError;
 
 /// Entries in a bucket: as many as fit a cache line of 64 bytes. (Models fill a bucket in few
@@ -59,7 +59,7 @@ pub(super) struct Bucket<K, V> {
 
 /// What a reader found.
 pub(super) enum Seen<'s, K, V> {
-    Here(Found<'s, K, V>),
+    Here(&'s Entry<K, V>),
     Nowhere,
     /// The entries are in the old table, unless they have moved meanwhile.
     Pending,
@@ -67,22 +67,28 @@ pub(super) enum Seen<'s, K, V> {
     Moved,
 }
 
-/// An entry, and the slot where it was found.
+/// The first bucket of a chain, as a thread has seen it without its lock, for the short path of a
+/// call: its word, and the slots whose tags are that of the key.
+pub(super) struct Sight<'s, K, V> {
+    bucket: &'s Bucket<K, V>,
+    word: u64,
+    hits: u64,
+}
+
+/// An entry, and its slot in the bucket of a [`Sight`].
 pub(super) struct Found<'s, K, V> {
     pub(super) entry: &'s Entry<K, V>,
-    /// The first bucket of a chain if the entry was found there; null otherwise.
-    bucket: *const Bucket<K, V>,
     at: usize,
 }
 
-impl<'s, K, V> From<&'s Entry<K, V>> for Found<'s, K, V> {
-    fn from(entry: &'s Entry<K, V>) -> Self {
-        Self { entry, bucket: ptr::null(), at: 0 }
-    }
-}
+/// An entry that no other thread can reach.
+pub(super) type NewEntry<K, V> = Owned<Entry<K, V>>;
+
+/// A link to an entry.
+pub(super) type Link<'s, K, V> = Shared<'s, Entry<K, V>>;
 
 /// A slot, and the entry that is linked in it.
-pub(super) type LinkedAt<'s, K, V> = (Slot<'s, K, V>, Shared<'s, Entry<K, V>>);
+pub(super) type LinkedAt<'s, K, V> = (Slot<'s, K, V>, Link<'s, K, V>);
 
 /// What a writer found in one bucket of a chain: the key's entry, a free slot, and true if the
 /// chain goes on.
@@ -116,8 +122,9 @@ fn tag_of(hash: u64) -> u64 {
 /// used slot is set, too.
 #[inline(always)]
 fn hits(word: u64, hash: u64) -> u64 {
-    let differ = word ^ (tag_of(hash) * ONES);
-    differ.wrapping_sub(ONES) & !differ & USED
+    // In the byte of a used slot, the high bits of word and tag cancel out. So the subtraction sets
+    // that bit if the byte is zero: if the tags are equal.
+    (word ^ (tag_of(hash) * ONES)).wrapping_sub(ONES) & word & USED
 }
 
 #[inline(always)]
@@ -165,35 +172,14 @@ impl<K, V> Bucket<K, V> {
         &self.slots[..own]
     }
 
-    /// Looks for a key without a lock on the fast path (hash_map.H2): in the first bucket of a
-    /// chain, if the section need not raise its era. It calls only `is_key`, and so needs few
-    /// registers. Returns `None` if the caller has to call [`find`](Self::find).
+    /// Looks at the first bucket of a chain without its lock. Returns `None` if the entries are not
+    /// here.
     #[inline(always)]
-    pub(super) fn find_now<'s>(
-        &self,
-        hash: u64,
-        is_key: impl Fn(&K) -> bool,
-        section: &'s Section<'_>,
-    ) -> Option<Option<Found<'s, K, V>>> {
-        // ORDER: Acquire; pairs with Release in `set_tags`, in `extend` and in `mark_moved`
-        // (hash_map.H2, hash_map.H3).
+    fn sight(&self, hash: u64) -> Option<Sight<'_, K, V>> {
+        // ORDER: Acquire; pairs with Release in `set_tags`, in `Sight::unlock`, in `extend` and in
+        // `mark_moved` (hash_map.H2, hash_map.H3).
         let word = self.word.load(Ordering::Acquire);
-        if word & HERE == 0 {
-            return None;
-        }
-        let mut hits = hits(word, hash);
-        while hits != 0 {
-            let at = slot_of(hits);
-            match self.slot(at).look(section) {
-                Look::Node(entry) if is_key(&entry.key) => {
-                    return Some(Some(Found { entry, bucket: self, at }));
-                }
-                Look::Node(_) | Look::Null => {}
-                Look::Tagged | Look::Behind => return None,
-            }
-            hits &= hits - 1;
-        }
-        (word & MORE == 0).then_some(None)
+        (word & HERE != 0).then(|| Sight { bucket: self, word, hits: hits(word, hash) })
     }
 
     /// Looks for a key without a lock, in every case.
@@ -205,21 +191,16 @@ impl<K, V> Bucket<K, V> {
     ) -> Seen<'s, K, V> {
         let mut bucket = self;
         loop {
-            // ORDER: Acquire; as in `find_now`.
+            // ORDER: Acquire; as in `sight`.
             let word = bucket.word.load(Ordering::Acquire);
             if word & HERE == 0 {
                 return if word & MOVED != 0 { Seen::Moved } else { Seen::Pending };
             }
             let (mut hits, mut is_continued) = (hits(word, hash), word & MORE != 0);
             while hits != 0 {
-                let at = slot_of(hits);
-                let found = bucket.slot(at).load(section);
+                let found = bucket.slot(slot_of(hits)).load(section);
                 match (found.tag(), found.as_ref()) {
-                    (0, Some(entry)) if is_key(&entry.key) => {
-                        let is_first = ptr::eq(bucket, self);
-                        let bucket = if is_first { bucket } else { ptr::null() };
-                        return Seen::Here(Found { entry, bucket, at });
-                    }
+                    (0, Some(entry)) if is_key(&entry.key) => return Seen::Here(entry),
                     (0, _) => {}
                     // The chain has become longer since the load of the word.
                     (CHAIN, _) => is_continued = true,
@@ -245,7 +226,7 @@ impl<K, V> Bucket<K, V> {
     {
         let mut bucket = self;
         'chain: loop {
-            // ORDER: Acquire; as in `find_now`.
+            // ORDER: Acquire; as in `sight`.
             let word = bucket.word.load(Ordering::Acquire);
             if word & HERE == 0 {
                 return if word & MOVED != 0 { Seen::Moved } else { Seen::Pending };
@@ -292,7 +273,6 @@ impl<K, V> Bucket<K, V> {
     }
 
     /// Takes the lock. Returns `None` if the bucket has moved.
-    #[inline(always)]
     pub(super) fn lock(&self) -> Option<Locked<'_, K, V>> {
         if self.try_lock() { Some(Locked { first: self }) } else { self.lock_slow() }
     }
@@ -329,11 +309,160 @@ impl<K, V> Bucket<K, V> {
     }
 }
 
-impl<'s, K, V> Slot<'s, K, V> {
+impl<'s, K, V> Sight<'s, K, V> {
+    /// Looks for the key (hash_map.H2). Returns `None` if the caller has to call [`Bucket::find`]:
+    /// if the key may be in the next bucket of the chain, or if the section has to raise its era.
     #[inline(always)]
+    pub(super) fn find<'e>(
+        &self,
+        is_key: impl Fn(&K) -> bool,
+        section: &'e Section<'_>,
+    ) -> Option<Option<Found<'e, K, V>>> {
+        let mut hits = self.hits;
+        while hits != 0 {
+            let at = slot_of(hits);
+            match self.bucket.slot(at).look(section) {
+                Look::Node(entry) if is_key(&entry.key) => return Some(Some(Found { entry, at })),
+                Look::Node(_) | Look::Null => {}
+                Look::Tagged | Look::Behind => return None,
+            }
+            hits &= hits - 1;
+        }
+        (self.word & MORE == 0).then_some(None)
+    }
+
+    /// Finds the slot where this entry is linked. Runs no user code.
+    #[inline(always)]
+    pub(super) fn slot_of(&self, entry: &'s Entry<K, V>) -> Option<Found<'s, K, V>> {
+        let mut hits = self.hits;
+        while hits != 0 {
+            let at = slot_of(hits);
+            if self.bucket.slot(at).load_if(entry).is_some() {
+                return Some(Found { entry, at });
+            }
+            hits &= hits - 1;
+        }
+        None
+    }
+
+    /// Takes the bucket's lock, and sets the bits `tag`, if no thread has changed the word since
+    /// (hash_map.H9).
+    #[inline(always)]
+    fn lock(&self, tag: u64) -> bool {
+        let to = self.word | LOCKED | tag;
+        self.word & LOCKED == 0
+            // ORDER: Acquire; pairs with Release in `Locked::drop` and `unlock` (hash_map.H1).
+            && self
+                .bucket
+                .word
+                .compare_exchange(self.word, to, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Releases the lock, and leaves this word.
+    #[inline(always)]
+    fn unlock(&self, word: u64) {
+        // ORDER: Release; pairs with Acquire in `try_lock` and `lock` (hash_map.H1), and with
+        // Acquire in `sight` (hash_map.H2).
+        self.bucket.word.store(word, Ordering::Release);
+    }
+
+    /// Takes the lock if the entry is still in its slot, and returns its link.
+    #[inline(always)]
+    fn lock_entry(
+        &self,
+        found: &Found<'s, K, V>,
+        section: &'s Section<'_>,
+    ) -> Option<LinkedAt<'s, K, V>> {
+        if !self.lock(0) {
+            return None;
+        }
+        let slot = Slot { bucket: self.bucket, at: found.at };
+        let link = self.bucket.slot(found.at);
+        // BUG: an update takes the entry in the slot where it found its own, although another
+        // update has replaced that already (hash_map.H7).
+        let linked = if seeded_bug!("replace-by-place") {
+            Some(link.load_to_change(section))
+        } else {
+            link.load_if(found.entry)
+        };
+        if linked.is_none() {
+            self.unlock(self.word);
+        }
+        linked.map(|linked| (slot, linked))
+    }
+
+    /// Replaces an entry that was found here by another entry with the same key. Returns the links
+    /// of the old entry and of the new one.
+    ///
+    /// # Errors
+    /// `next`, if the entry may have left its slot.
+    #[inline(always)]
+    pub(super) fn replace(
+        &self,
+        found: &Found<'s, K, V>,
+        next: NewEntry<K, V>,
+        section: &'s Section<'_>,
+    ) -> Result<[Link<'s, K, V>; 2], NewEntry<K, V>> {
+        let Some((slot, old)) = self.lock_entry(found, section) else { return Err(next) };
+        let next = next.into_shared(section);
+        slot.replace(next, section);
+        self.unlock(self.word);
+        Ok([old, next])
+    }
+
+    /// Removes an entry that was found here. Returns its link, and true if the bucket is then
+    /// empty. Returns `None` if the entry may have left its slot.
+    #[inline(always)]
+    pub(super) fn remove(
+        &self,
+        found: &Found<'s, K, V>,
+        section: &'s Section<'_>,
+    ) -> Option<(Link<'s, K, V>, bool)> {
+        let (slot, old) = self.lock_entry(found, section)?;
+        let word = self.word & !(0xff << (8 * found.at));
+        // BUG: a map's entry loses its tag before its link (hash_map.H2).
+        if seeded_bug!("tag-before-unlink") {
+            self.bucket.word.store(word | LOCKED, Ordering::Release);
+        }
+        slot.replace(Shared::null(), section);
+        self.unlock(word);
+        Some((old, word & (USED | MORE) == 0))
+    }
+
+    /// Inserts the entry of a key that was not found here.
+    ///
+    /// # Errors
+    /// The entry, if its key may be here by now, or if there may be no free slot.
+    #[inline(always)]
+    pub(super) fn insert(
+        &self,
+        hash: u64,
+        entry: NewEntry<K, V>,
+        section: &'s Section<'_>,
+    ) -> Result<(), NewEntry<K, V>> {
+        let unused = !self.word & USED;
+        // (With a tag of the key, the word does not tell enough: hash_map.H9.)
+        if self.hits != 0 || self.word & MORE != 0 || unused == 0 {
+            return Err(entry);
+        }
+        let at = slot_of(unused);
+        let tag = tag_of(hash) << (8 * at);
+        // BUG: a map's entry is linked before its slot has a tag (hash_map.H2).
+        let first = if seeded_bug!("link-before-tag") { 0 } else { tag };
+        if !self.lock(first) {
+            return Err(entry);
+        }
+        self.bucket.slot(at).store(entry, section);
+        self.unlock(self.word | tag);
+        Ok(())
+    }
+}
+
+impl<'s, K, V> Slot<'s, K, V> {
     fn set_tags(&self, f: impl Fn(u64, u64) -> u64) -> u64 {
         let word = &self.bucket.word;
-        // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find_now`
+        // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `sight`
         // (hash_map.H2).
         let new = f(word.load_to_change(Ordering::Relaxed), 0xff_u64 << (8 * self.at));
         word.store(new, Ordering::Release);
@@ -341,40 +470,24 @@ impl<'s, K, V> Slot<'s, K, V> {
     }
 
     /// Fills a free slot. The tag is set first (hash_map.H2).
-    #[inline(always)]
     pub(super) fn fill(self, hash: u64, entry: Shared<'_, Entry<K, V>>, section: &Section<'_>) {
-        let tag = || {
-            self.set_tags(|word, byte| {
-                debug_assert!(word & byte == 0, "hash_map.H2: a used slot is filled");
-                word | tag_of(hash) << (8 * self.at)
-            });
-        };
-        let link = || self.bucket.slot(self.at).store(entry, section);
-        // BUG: a map's entry is linked before its slot has a tag (hash_map.H2).
-        if seeded_bug!("link-before-tag") {
-            link();
-            tag();
-        } else {
-            tag();
-            link();
-        }
+        self.set_tags(|word, byte| {
+            debug_assert!(word & byte == 0, "hash_map.H2: a used slot is filled");
+            word | tag_of(hash) << (8 * self.at)
+        });
+        self.replace(entry, section);
     }
 
     /// Replaces the slot's entry by another entry with the same key.
     #[inline(always)]
-    pub(super) fn replace(self, entry: Shared<'_, Entry<K, V>>, section: &Section<'_>) {
+    pub(super) fn replace(&self, entry: Shared<'_, Entry<K, V>>, section: &Section<'_>) {
         self.bucket.slot(self.at).store(entry, section);
     }
 
     /// Empties the slot. The tag is cleared last (hash_map.H2). Returns true if the bucket is then
     /// empty.
-    #[inline(always)]
     pub(super) fn empty(self, section: &Section<'_>) -> bool {
-        // BUG: a map's entry loses its tag before its link (hash_map.H2).
-        if seeded_bug!("tag-before-unlink") {
-            self.set_tags(|word, byte| word & !byte);
-        }
-        self.bucket.slot(self.at).store(Shared::null(), section);
+        self.replace(Shared::null(), section);
         self.set_tags(|word, byte| word & !byte) & (USED | MORE) == 0
     }
 }
@@ -409,30 +522,7 @@ impl<'s, K, V> Locked<'s, K, V> {
     }
 
     /// Returns the slot where this entry is linked. Runs no user code.
-    #[inline(always)]
-    pub(super) fn slot_of(
-        &self,
-        found: &Found<'s, K, V>,
-        section: &'s Section<'_>,
-    ) -> Option<LinkedAt<'s, K, V>> {
-        let (bucket, at) = (self.first, found.at);
-        // BUG: an update takes the entry in the slot where it found its own, although another
-        // update has replaced that already (hash_map.H7).
-        if seeded_bug!("replace-by-place") && ptr::eq(found.bucket, bucket) {
-            return Some((Slot { bucket, at }, bucket.slot(at).load_to_change(section)));
-        }
-        if ptr::eq(found.bucket, bucket) {
-            if let Some(linked) = bucket.slot(at).load_if(found.entry) {
-                return Some((Slot { bucket, at }, linked));
-            }
-        }
-        self.look_for(found.entry)
-    }
-
-    /// Looks for an entry that is not where it was found.
-    #[cold]
-    #[inline(never)]
-    fn look_for(&self, entry: &'s Entry<K, V>) -> Option<LinkedAt<'s, K, V>> {
+    pub(super) fn slot_of(&self, entry: &'s Entry<K, V>) -> Option<LinkedAt<'s, K, V>> {
         for bucket in self.first.chain() {
             // ORDER: Relaxed; under the lock.
             let mut hits = hits(bucket.word.load_to_change(Ordering::Relaxed), entry.hash);
@@ -495,7 +585,7 @@ impl<'s, K, V> Locked<'s, K, V> {
 
     /// Publishes that the entries have moved to this bucket.
     fn mark_arrived(&self) {
-        // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find_now`: the
+        // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `sight`: the
         // entries before the flag.
         let word = self.first.word.load_to_change(Ordering::Relaxed);
         debug_assert!(
@@ -512,7 +602,7 @@ impl<'s, K, V> Locked<'s, K, V> {
             for slot in bucket.entries() {
                 slot.store(slot.load_to_change(section).with_tag(GONE), section);
             }
-            // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find_now`: a
+            // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `sight`: a
             // reader that sees the flag sees that the entries have arrived (hash_map.H3).
             let word = bucket.word.load_to_change(Ordering::Relaxed);
             debug_assert!(word & MOVED == 0, "hash_map.H3: a bucket moves twice");
@@ -600,6 +690,17 @@ impl<K, V> Growing for Table<K, V> {
 }
 
 impl<K, V> Table<K, V> {
+    #[inline(always)]
+    pub(super) fn sight(&self, hash: u64) -> Option<Sight<'_, K, V>> {
+        self.bucket(hash).sight(hash)
+    }
+
+    /// Returns true if no entries are moving to this table.
+    #[inline(always)]
+    pub(super) fn is_settled(&self, section: &Section<'_>) -> bool {
+        self.growth.old.leads_nowhere(section)
+    }
+
     #[inline(always)]
     pub(super) fn bucket(&self, hash: u64) -> &Bucket<K, V> {
         // SAFETY: the array has more than `mask` elements, and this index is at most `mask`.

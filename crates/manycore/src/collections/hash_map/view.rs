@@ -6,10 +6,11 @@ mod decided;
 use super::super::growth::{Growing, buckets_for};
 use super::comparing::{comparing, forbid_in_eq};
 use super::iter::{HashMapIter, HashMapKeys, HashMapValues};
-use super::table::{Entry, Found, Locked, Seen, SlotForKey, Table};
-use super::{HashMap, RandomState, mixed};
-use crate::config::{MAP_LOAD, MAP_REMOVALS_PER_LOOK, MAP_SHRINKS_TO, MAP_SPARSE};
-use crate::section::{Owned, Section, Shared, Weight};
+use super::short::{NotLinked, find_now};
+use super::table::{Entry, Locked, Seen, SlotForKey, Table};
+use super::{HashMap, RandomState};
+use crate::config::MAP_LOAD;
+use crate::section::{Owned, Section, Shared};
 use std::borrow::Borrow;
 use std::cell::Cell;
 use std::fmt;
@@ -39,9 +40,6 @@ pub struct HashMapView<'m, K, V, S = RandomState> {
     table: Cell<*const Table<K, V>>,
 }
 
-/// The entry that an update could not link, because the entry that it replaces has left the map.
-type NotLinked<K, V> = Option<Owned<Entry<K, V>>>;
-
 /// The entry that is in the map, and the entry that was not inserted.
 type NotInserted<'s, K, V> = (&'s Entry<K, V>, Owned<Entry<K, V>>);
 
@@ -49,23 +47,6 @@ type NotInserted<'s, K, V> = (&'s Entry<K, V>, Owned<Entry<K, V>>);
 struct Put<'s, K, V> {
     linked: Shared<'s, Entry<K, V>>,
     old: Option<&'s Entry<K, V>>,
-}
-
-/// An unlinked entry. Dropping this retires the entry, also if its weigher panics. For maps with a
-/// weigher.
-struct RetireOnDrop<'s, K: Send + Sync, V: Send + Sync> {
-    section: &'s Section<'s>,
-    entry: Shared<'s, Entry<K, V>>,
-    weight: Weight,
-}
-
-impl<K: Send + Sync, V: Send + Sync> Drop for RetireOnDrop<'_, K, V> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // SAFETY: the maker has unlinked the entry under the bucket's lock, so it is retired once;
-        // an entry has no links (hash_map.H5). A wrong weight is safe.
-        unsafe { self.section.retire_weighed(self.entry, self.weight) };
-    }
 }
 
 impl<'m, K, V, S> HashMapView<'m, K, V, S> {
@@ -139,35 +120,26 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
         HashMapValues(self.iter())
     }
 
-    /// Finds the key's entry.
-    #[inline(always)]
-    fn find(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Found<'_, K, V>> {
-        match self.find_now(hash, &is_key) {
-            Some(found) => found,
-            None => self.find_slow(hash, is_key),
-        }
-    }
-
-    /// Finds the key's entry on the fast path. Returns `None` if the caller has to call
+    /// Finds the key's entry on the short path. Returns `None` if the caller has to call
     /// `find_slow`.
     #[inline(always)]
-    fn find_now(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Option<Found<'_, K, V>>> {
-        self.table_now()?.bucket(hash).find_now(hash, is_key, &self.section)
+    fn find_now(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Option<&Entry<K, V>>> {
+        find_now(self.table_now()?, hash, is_key, &self.section)
     }
 
     /// Finds the key's entry in every case: in an empty map, in a long chain, while the map grows,
     /// and if the section has to raise its era.
     #[cold]
     #[inline(never)]
-    fn find_slow(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Found<'_, K, V>> {
+    pub(super) fn find_slow(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<&Entry<K, V>> {
         loop {
             let table = self.table()?;
             match table.bucket(hash).find(hash, &is_key, &self.section) {
-                Seen::Here(found) => return Some(found),
+                Seen::Here(entry) => return Some(entry),
                 Seen::Nowhere => return None,
                 Seen::Moved => {} // there is a new root
                 Seen::Pending => match self.find_old(table, hash, &is_key) {
-                    Seen::Here(found) => return Some(found),
+                    Seen::Here(entry) => return Some(entry),
                     Seen::Nowhere => return None,
                     Seen::Moved | Seen::Pending => {} // it has arrived by now
                 },
@@ -194,58 +166,25 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
+    /// Finds the key's entry.
     #[inline(always)]
-    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
-        mixed(self.map.hasher.hash_one(key))
-    }
-
-    #[inline(always)]
-    fn find_key<Q>(&self, key: &Q) -> Option<&Entry<K, V>>
+    fn find_key<Q>(&self, hash: u64, key: &Q) -> Option<&Entry<K, V>>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.find(self.hash(key), |own| own.borrow() == key).map(|found| found.entry)
+        let is_key = |own: &K| own.borrow() == key;
+        self.find_now(hash, is_key).unwrap_or_else(|| self.find_slow(hash, is_key))
     }
 
-    /// Begins an update.
-    ///
-    /// # Panics
-    /// If an `Eq` of the map calls this.
     #[inline(always)]
-    fn begin_update(&self) {
-        forbid_in_eq(self.map);
-    }
-
-    /// Finds, without a lock, the entry of a key that the caller is about to change. The caller has
-    /// called `begin_update`.
-    #[inline(always)]
-    fn find_to_change(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Found<'_, K, V>> {
-        self.find(hash, |own| comparing(self.map, || is_key(own)))
+    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        self.map.hash(key)
     }
 
     /// Locks the bucket of this hash in the root table. If the map is growing, moves groups first.
-    /// The caller has called `begin_update`.
-    #[inline(always)]
+    /// The caller has called `forbid_in_eq`.
     fn lock(&self, hash: u64) -> (&Table<K, V>, Locked<'_, K, V>) {
-        if let Some(table) = self.table_now() {
-            if self.map.root.is_settled(table, &self.section) {
-                if let Some(locked) = table.bucket(hash).lock() {
-                    debug_assert!(
-                        locked.is_filled(),
-                        "hash_map.H3: an update locks a pending bucket"
-                    );
-                    return (table, locked);
-                }
-            }
-        }
-        self.lock_slow(hash)
-    }
-
-    /// Same as `lock`, while the map grows and before it has a table.
-    #[cold]
-    #[inline(never)]
-    fn lock_slow(&self, hash: u64) -> (&Table<K, V>, Locked<'_, K, V>) {
         let section = &self.section;
         loop {
             let root = self.map.root.to_update(hash, section, |table, old, index| {
@@ -262,7 +201,6 @@ where
     }
 
     /// Looks under the lock for a key, or for a free slot for it.
-    #[inline(always)]
     fn search<'s>(
         &'s self,
         locked: &Locked<'s, K, V>,
@@ -295,30 +233,6 @@ where
             .reserve(buckets, section, |table, old, index| table.move_group(old, index, section));
     }
 
-    /// Checks, after some of the removals that leave a bucket empty, whether the table should
-    /// shrink (growth.G2).
-    #[inline(always)]
-    fn shrink_if_sparse(&self, table: &Table<K, V>, hash: u64) {
-        // The bits must not be those that all entries of a bucket have in common.
-        if hash >> 48 & (MAP_REMOVALS_PER_LOOK - 1) == 0 && table.len() > MAP_SHRINKS_TO {
-            self.shrink_if_sparse_slow(table);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn shrink_if_sparse_slow(&self, table: &Table<K, V>) {
-        let (map, len, capacity) = (self.map, self.len(), table.len() * MAP_LOAD);
-        if len >= map.root.floor() / 2 {
-            map.root.set_floor(0);
-        }
-        let root = map.root.load(&self.section);
-        let is_sparse = len < capacity / MAP_SPARSE && map.root.floor() <= capacity / 2;
-        if is_sparse && ptr::eq(root.as_ptr(), table) {
-            map.root.shrink(root, &self.section);
-        }
-    }
-
     /// Halves the table if the entries fit. Returns false if they do not.
     pub(super) fn halve(&self) -> bool {
         forbid_in_eq(self.map);
@@ -329,52 +243,24 @@ where
             .halve(needed, section, |table, old, index| table.move_group(old, index, section))
     }
 
-    /// Retires an entry. This is the last step of an update: no lock of the map is held
-    /// (hash_map.H6).
-    #[inline(always)]
-    fn retire<'s>(&'s self, old: Shared<'s, Entry<K, V>>) {
-        let weight = const { Weight::of::<Entry<K, V>>() };
-        if let Some(heap_bytes) = self.map.weigher {
-            return self.retire_weighed(old, weight, heap_bytes);
-        }
-        // SAFETY: the caller has unlinked the entry under the bucket's lock, so it is retired once;
-        // an entry has no links (hash_map.H5).
-        unsafe { self.section.retire_weighed(old, weight) };
-    }
-
-    #[inline(never)]
-    fn retire_weighed<'s>(
-        &'s self,
-        old: Shared<'s, Entry<K, V>>,
-        weight: Weight,
-        heap_bytes: fn(&K, &V) -> usize,
-    ) {
-        let mut retired = RetireOnDrop { section: &self.section, entry: old, weight };
-        if let Some(entry) = old.as_ref() {
-            let heap = heap_bytes(&entry.key, &entry.value);
-            retired.weight = Weight::exact(size_of::<Entry<K, V>>()).plus(heap);
-        }
-    }
-
     /// Inserts the entry if the key is not present.
     ///
     /// # Errors
     /// The entry that is in the map, and the entry that was not inserted.
-    #[inline(never)]
     fn put_absent<'s>(
         &'s self,
         entry: Owned<Entry<K, V>>,
     ) -> Result<Put<'s, K, V>, NotInserted<'s, K, V>> {
-        self.begin_update();
+        forbid_in_eq(self.map);
         self.put(entry, false)
     }
 
     /// Inserts the entry. If the key is present, replaces its entry only if `replace` is true. The
-    /// caller has called `begin_update`.
+    /// caller has called `forbid_in_eq`.
     ///
     /// # Errors
     /// The entry that is in the map, and the entry that was not inserted.
-    #[inline(always)]
+    #[inline(never)]
     fn put<'s>(
         &'s self,
         entry: Owned<Entry<K, V>>,
@@ -406,16 +292,10 @@ where
                 self.map.count.inc();
             }
             if let Some(old) = found {
-                self.retire(old);
+                self.map.retire(old, section);
             }
             return Ok(Put { linked, old: found.and_then(Shared::as_ref) });
         }
-    }
-
-    #[inline(always)]
-    fn entry(&self, key: K, value: V) -> Owned<Entry<K, V>> {
-        let hash = self.hash(&key);
-        self.entry_of(hash, key, value)
     }
 
     #[inline(always)]
@@ -423,20 +303,35 @@ where
         Owned::new_in(Entry { hash, key, value }, &self.section)
     }
 
-    /// Removes the entry `found` from the map, or replaces it by `next`, if it is still in the map
-    /// (hash_map.H7). Returns the new entry. The caller has called `begin_update`.
+    /// Removes `entry` from the map, or replaces it by `next`, if it is still in the map
+    /// (hash_map.H7). Returns the new entry. The caller has called `forbid_in_eq`.
     ///
     /// # Errors
-    /// `next`, if the entry `found` is not in the map any more.
+    /// `next`, if `entry` is not in the map any more.
     #[inline(always)]
     fn replace<'s>(
         &'s self,
-        found: impl Into<Found<'s, K, V>>,
+        entry: &'s Entry<K, V>,
         next: Option<Owned<Entry<K, V>>>,
     ) -> Result<Option<&'s Entry<K, V>>, NotLinked<K, V>> {
-        let (found, section) = (found.into(), &self.section);
-        let (table, locked) = self.lock(found.entry.hash);
-        let Some((slot, old)) = locked.slot_of(&found, section) else {
+        let replaced = match self.table_now() {
+            Some(table) => self.map.replace_now(table, entry, next, &self.section),
+            None => Err(next),
+        };
+        replaced.or_else(|next| self.replace_slow(entry, next))
+    }
+
+    /// As [`replace`](Self::replace), where the short path does not apply.
+    #[cold]
+    #[inline(never)]
+    fn replace_slow<'s>(
+        &'s self,
+        entry: &'s Entry<K, V>,
+        next: Option<Owned<Entry<K, V>>>,
+    ) -> Result<Option<&'s Entry<K, V>>, NotLinked<K, V>> {
+        let section = &self.section;
+        let (table, locked) = self.lock(entry.hash);
+        let Some((slot, old)) = locked.slot_of(entry) else {
             drop(locked); // so that `next` is dropped without the lock
             return Err(next);
         };
@@ -450,14 +345,11 @@ where
             None => {
                 let is_bare = slot.empty(section);
                 drop(locked);
-                self.map.count.dec();
-                if is_bare {
-                    self.shrink_if_sparse(table, found.entry.hash);
-                }
+                self.map.note_removed(table, entry.hash, is_bare);
                 None
             }
         };
-        self.retire(old);
+        self.map.retire(old, section);
         Ok(linked)
     }
 }

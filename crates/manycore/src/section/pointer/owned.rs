@@ -117,11 +117,12 @@ impl<T: ?Sized + Pointable> Owned<T> {
     /// Returns the node, to be linked by a section with `birth` as the latest era that it has seen;
     /// zero if it is linked where no section is known.
     pub(super) fn born(self, birth: u64) -> *mut Header {
+        debug_assert!(birth & RETIRED == 0, "section.E4: the eras have come to an end");
         let node = self.into_node();
         // SAFETY: only we have the node until it is linked.
         let header = unsafe { &node.as_ref().birth };
         // ORDER: Relaxed; published with the node.
-        header.store(birth & !RETIRED, Ordering::Relaxed);
+        header.store(birth, Ordering::Relaxed);
         node.as_ptr()
     }
 }

@@ -1,7 +1,9 @@
 //! Look-ups, insertions and removals of one key.
 
+use super::super::comparing::{comparing, forbid_in_eq};
 use super::super::table::Entry;
 use super::HashMapView;
+use crate::section::Owned;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
@@ -24,7 +26,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.find_key(key).map(|entry| &entry.value)
+        self.find_key(self.hash(key), key).map(|entry| &entry.value)
     }
 
     /// Returns the map's own key and its value.
@@ -35,7 +37,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.find_key(key).map(|entry| (&entry.key, &entry.value))
+        self.find_key(self.hash(key), key).map(|entry| (&entry.key, &entry.value))
     }
 
     /// As [`get_key_value`](Self::get_key_value), but takes only the fast path. Returns `None` if
@@ -59,7 +61,7 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let found = self.find_now(self.hash(key), |own| own.borrow() == key)?;
-        Some(found.map(|found| (&found.entry.key, &found.entry.value)))
+        Some(found.map(|entry| (&entry.key, &entry.value)))
     }
 
     /// Returns true if the key is present.
@@ -70,7 +72,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.find_key(key).is_some()
+        self.find_key(self.hash(key), key).is_some()
     }
 
     /// Inserts the value, or replaces the key and its value. Returns the old value.
@@ -88,17 +90,20 @@ where
     /// ```
     #[inline(always)]
     pub fn insert_entry(&self, key: K, value: V) -> Option<(&K, &V)> {
-        self.begin_update();
-        let mut entry = self.entry(key, value);
-        if let Some(found) = self.find_to_change(entry.hash, |own| *own == entry.key) {
-            let old = found.entry;
-            match self.replace(found, Some(entry)) {
-                Ok(_) => return Some((&old.key, &old.value)),
-                Err(back) => entry = back.expect("the entry was not inserted"),
-            }
-        }
-        let put = self.put(entry, true);
-        put.ok().and_then(|put| put.old).map(|old| (&old.key, &old.value))
+        let (hash, entry) = self.map.begin_insert(key, value, &self.section);
+        let inserted = match self.table_now() {
+            Some(table) => self.map.insert_now(table, hash, entry, &self.section),
+            None => Err(entry),
+        };
+        let old = inserted.unwrap_or_else(|entry| self.insert_slow(entry));
+        old.map(|old| (&old.key, &old.value))
+    }
+
+    /// As [`insert_entry`](Self::insert_entry), where the short path does not apply.
+    #[cold]
+    #[inline(never)]
+    pub(in super::super) fn insert_slow(&self, entry: Owned<Entry<K, V>>) -> Option<&Entry<K, V>> {
+        self.put(entry, true).ok().and_then(|put| put.old)
     }
 
     /// Returns the key's value, and inserts `value` first if the key is not present.
@@ -112,8 +117,8 @@ where
     /// of that thread, and drops the result of `make`.
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> &V {
         let hash = self.hash(&key);
-        if let Some(found) = self.find(hash, |own| *own == key) {
-            return &found.entry.value;
+        if let Some(entry) = self.find_key(hash, &key) {
+            return &entry.value;
         }
         match self.put_absent(self.entry_of(hash, key, make())) {
             Ok(put) => &put.linked.as_ref().expect("a node").value,
@@ -133,7 +138,7 @@ where
     /// assert_eq!(view.try_insert("a", 2), Err(("a", 2)));
     /// ```
     pub fn try_insert(&self, key: K, value: V) -> Result<&V, (K, V)> {
-        match self.put_absent(self.entry(key, value)) {
+        match self.put_absent(self.entry_of(self.hash(&key), key, value)) {
             Ok(put) => Ok(&put.linked.as_ref().expect("a node").value),
             Err((_, mine)) => {
                 let Entry { key, value, .. } = mine.into_inner();
@@ -158,13 +163,29 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.begin_update();
+        forbid_in_eq(self.map);
         let hash = self.hash(key);
+        let removed = match self.table_now() {
+            Some(table) => self.map.remove_now(table, hash, key, &self.section),
+            None => None,
+        };
+        let removed = removed.unwrap_or_else(|| self.remove_slow(hash, key));
+        removed.map(|entry| (&entry.key, &entry.value))
+    }
+
+    /// As [`remove_entry`](Self::remove_entry), where the short path does not apply.
+    #[cold]
+    #[inline(never)]
+    pub(in super::super) fn remove_slow<Q>(&self, hash: u64, key: &Q) -> Option<&Entry<K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
         loop {
-            let found = self.find_to_change(hash, |own| own.borrow() == key)?;
-            let entry = found.entry;
-            if self.replace(found, None).is_ok() {
-                return Some((&entry.key, &entry.value));
+            let is_key = |own: &K| comparing(self.map, || own.borrow() == key);
+            let entry = self.find_slow(hash, is_key)?;
+            if self.replace(entry, None).is_ok() {
+                return Some(entry);
             }
         }
     }

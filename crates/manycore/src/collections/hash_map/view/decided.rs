@@ -1,6 +1,7 @@
 //! Updates that a closure of the user decides. The closure runs without a lock (hash_map.H7), and
 //! runs again if the entry that it saw was replaced meanwhile.
 
+use super::super::comparing::forbid_in_eq;
 use super::HashMapView;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -30,13 +31,12 @@ where
     {
         let hash = self.hash(key);
         loop {
-            let found = self.find(hash, |own| own.borrow() == key)?;
-            let entry = found.entry;
+            let entry = self.find_key(hash, key)?;
             if !condition(&entry.key, &entry.value) {
                 return None;
             }
-            self.begin_update();
-            if self.replace(found, None).is_ok() {
+            forbid_in_eq(self.map);
+            if self.replace(entry, None).is_ok() {
                 return Some(&entry.value);
             }
         }
@@ -52,10 +52,10 @@ where
     {
         let hash = self.hash(key);
         loop {
-            let found = self.find(hash, |own| own.borrow() == key)?;
-            let (key, value) = (found.entry.key.clone(), f(&found.entry.value));
-            self.begin_update();
-            if let Ok(linked) = self.replace(found, Some(self.entry_of(hash, key, value))) {
+            let entry = self.find_key(hash, key)?;
+            let (key, value) = (entry.key.clone(), f(&entry.value));
+            forbid_in_eq(self.map);
+            if let Ok(linked) = self.replace(entry, Some(self.entry_of(hash, key, value))) {
                 return linked.map(|entry| &entry.value);
             }
         }
@@ -80,19 +80,19 @@ where
         K: Clone,
     {
         let hash = self.hash(&key);
-        let find = || self.find(hash, |own| *own == key);
+        let find = || self.find_key(hash, &key);
         let mut found = find();
         loop {
-            let next = f(found.as_ref().map(|old| &old.entry.value));
+            let next = f(found.map(|old| &old.value));
             let next = next.map(|value| self.entry_of(hash, key.clone(), value));
             match (found, next) {
                 (None, None) => return None,
                 (None, Some(next)) => match self.put_absent(next) {
                     Ok(put) => return put.linked.as_ref().map(|entry| &entry.value),
-                    Err((theirs, _mine)) => found = Some(theirs.into()),
+                    Err((theirs, _mine)) => found = Some(theirs),
                 },
                 (Some(old), next) => {
-                    self.begin_update();
+                    forbid_in_eq(self.map);
                     match self.replace(old, next) {
                         Ok(linked) => return linked.map(|entry| &entry.value),
                         Err(_dropped) => found = find(),
@@ -135,7 +135,7 @@ where
         let mut entries = self.iter();
         while let Some(entry) = entries.next_entry() {
             if !keep(&entry.key, &entry.value) {
-                self.begin_update();
+                forbid_in_eq(self.map);
                 let _gone = self.replace(entry, None);
             }
         }
