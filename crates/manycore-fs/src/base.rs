@@ -12,9 +12,10 @@
 //! - base.B2 The base's table only grows, and lives as long as the file system.
 
 use crate::backing::Backing;
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Named};
 use crate::directory::{self, NameHash};
 use crate::inode::{Body, Fresh, Inode};
+use crate::journal::{Journal, record};
 use crate::memory::{AccountRef, Counted};
 use crate::numbers::Numbers;
 use crate::tree::radix::{self, Found, Writer};
@@ -45,10 +46,18 @@ const OPEN: usize = 16;
 pub(crate) struct Base {
     pub(crate) path: PathBuf,
     root: OwnedFd,
+    /// The host's number of the root.
+    number: u64,
     table: Link<Inode>,
     /// Files with several names, by the host's device and number.
     linked: Mutex<HashMap<(u64, u64), Ino>>,
     open: [Mutex<Open>; SHARDS],
+}
+
+/// Where the names and numbers of a directory come from.
+enum Source<'a> {
+    Host(&'a Numbers, Option<&'a Journal>),
+    Log(&'a [(Ino, &'a [u8])]),
 }
 
 /// Open files, in the order of their opening.
@@ -76,17 +85,39 @@ impl Base {
         let path = path.canonicalize()?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&path, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&root)?;
         let base = Self {
             path,
             root,
+            number: stat.st_ino as u64,
             table: Link::empty(),
             linked: Mutex::default(),
             open: Default::default(),
         };
-        let stat = rustix::fs::fstat(&base.root)?;
         let inode = base.inode(OsStr::new(""), &stat, (Ino::ROOT, 0), account)?;
         base.insert(Ino::ROOT, inode, account, section);
         Ok(base)
+    }
+
+    /// Which directory it is, for a log: its path, and the host's number of it.
+    pub(crate) fn path_bytes(&self) -> &[u8] {
+        self.path.as_os_str().as_bytes()
+    }
+
+    pub(crate) fn host_number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns the entries of a directory of the base, if it was read.
+    pub(crate) fn read_entries<'s>(
+        &self,
+        ino: Ino,
+        section: &'s Section<'_>,
+    ) -> Option<Vec<Named<'s>>> {
+        let word = self.get(ino, section)?.entries()?.load(section);
+        let mut entries = Vec::new();
+        directory::for_each(word, section, &mut |entry| entries.push(entry));
+        (!word.is_dead()).then_some(entries)
     }
 
     /// Looks up an inode of the base.
@@ -167,7 +198,8 @@ impl Base {
         Ok(inode)
     }
 
-    /// Reads a directory of the base, unless that was done (base.B1).
+    /// Reads a directory of the base, unless that was done (base.B1). A journal gets the numbers
+    /// before anybody sees them.
     ///
     /// # Errors
     /// What the host says. Nothing has changed then, and the next call tries again.
@@ -175,6 +207,33 @@ impl Base {
         &self,
         ino: Ino,
         numbers: &Numbers,
+        journal: Option<&Journal>,
+        hash: &NameHash,
+        account: AccountRef,
+        section: &Section<'_>,
+    ) -> Result<()> {
+        self.load_with(ino, &Source::Host(numbers, journal), hash, account, section)
+    }
+
+    /// Reads a directory of the base as it was read once, for a log that has the numbers.
+    ///
+    /// # Errors
+    /// If a file of then is not there any more.
+    pub(crate) fn load_as(
+        &self,
+        ino: Ino,
+        files: &[(Ino, &[u8])],
+        hash: &NameHash,
+        account: AccountRef,
+        section: &Section<'_>,
+    ) -> Result<()> {
+        self.load_with(ino, &Source::Log(files), hash, account, section)
+    }
+
+    fn load_with(
+        &self,
+        ino: Ino,
+        source: &Source<'_>,
         hash: &NameHash,
         account: AccountRef,
         section: &Section<'_>,
@@ -187,22 +246,34 @@ impl Base {
             return Ok(());
         }
         let backing = inode.backing.as_ref().ok_or(Error::NotFound)?;
-        let names = self.names(&backing.path)?;
+        let names: Vec<(Option<Ino>, Vec<u8>)> = match source {
+            Source::Host(..) => {
+                self.names(&backing.path)?.into_iter().map(|name| (None, name)).collect()
+            }
+            Source::Log(files) => {
+                files.iter().map(|(number, name)| (Some(*number), name.to_vec())).collect()
+            }
+        };
+        let number = |given: Option<Ino>| match (given, source) {
+            (Some(number), _) => number,
+            (None, Source::Host(numbers, _)) => numbers.next(),
+            (None, Source::Log(_)) => unreachable!("a log has all numbers"),
+        };
         let writer = Writer { token: FROZEN, account, section };
         let new: Link<Bucket> = Link::empty();
         let mut made = Vec::new();
-        for name in &names {
+        for (given, name) in &names {
             let path = Path::new(&*backing.path).join(OsStr::from_bytes(name));
             let stat = match rustix::fs::statat(&self.root, &path, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => stat,
-                Err(Errno::NOENT) => continue,
+                Err(Errno::NOENT) if given.is_none() => continue,
                 Err(errno) => return Err(host(errno)),
             };
             let file = self.inode(path.as_os_str(), &stat, (ino, 0), account)?;
             let hash = hash.of(name);
             let insert = |number| directory::insert(&new, hash, name, (number, file.kind), writer);
             if file.kind == Kind::Directory || stat.st_nlink <= 1 {
-                let number = numbers.next();
+                let number = number(*given);
                 file.cookie.store(insert(number)?, Ordering::Relaxed);
                 made.push((number, file));
                 continue;
@@ -213,7 +284,7 @@ impl Base {
             if let Some(number) = linked.get(&id) {
                 insert(*number)?;
             } else {
-                let number = numbers.next();
+                let number = number(*given);
                 file.cookie.store(insert(number)?, Ordering::Relaxed);
                 self.insert(number, file, account, section);
                 linked.insert(id, number);
@@ -222,6 +293,12 @@ impl Base {
         // Nothing fails from here on. The files are there before their names are.
         for (number, file) in made {
             self.insert(number, file, account, section);
+        }
+        if let Source::Host(_, Some(journal)) = source {
+            let mut named = Vec::new();
+            let all = new.load(section);
+            directory::for_each(all, section, &mut |entry| named.push((entry.ino, entry.name)));
+            journal.append(&[&record::directory(ino, named.into_iter())]);
         }
         inode.begin().set_size(names.len() as u64);
         entries.set(new.take_quietly(), section);

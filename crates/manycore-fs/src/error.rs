@@ -56,6 +56,9 @@ pub enum Error {
     NotSupported,
     /// The host refused to read the base directory; the number is the host's.
     Host(i32),
+    /// The log of a file system that is [kept](crate::Builder::keep) can't be written; the number
+    /// is the host's. `ENOSPC`: it goes on when there is space.
+    Log(i32),
 }
 
 impl Error {
@@ -80,7 +83,7 @@ impl Error {
             Error::NoAttribute => 61,
             Error::NotSupported => 95,
             Error::Ended => 116,
-            Error::Host(number) => number,
+            Error::Host(number) | Error::Log(number) => number,
         }
     }
 }
@@ -109,6 +112,10 @@ impl fmt::Display for Error {
             Error::Host(number) => {
                 let host = io::Error::from_raw_os_error(*number);
                 return write!(out, "the base directory can't be read: {host}");
+            }
+            Error::Log(number) => {
+                let host = io::Error::from_raw_os_error(*number);
+                return write!(out, "the log can't be written: {host}");
             }
         };
         out.write_str(text)

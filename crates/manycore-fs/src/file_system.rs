@@ -2,11 +2,15 @@
 
 use crate::base::Base;
 use crate::inode::{Body, Fresh, Inode, now};
+use crate::journal::{Cut, Folder, Journal, Opened, Recovered};
 use crate::memory::{Account, Counted};
+use crate::replay::replay;
+use crate::snapshot::Snapshot;
 use crate::system::{Core, Inner, lock};
 use crate::tree::{Held, Link, radix};
 use crate::{Branch, Error, Ino, Kind, Result};
 use manycore::section::Domain;
+use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -58,6 +62,7 @@ pub struct Builder {
     base: Option<PathBuf>,
     limit: Option<u64>,
     root: Option<(u32, u32, u32)>,
+    keep: Option<PathBuf>,
 }
 
 impl Builder {
@@ -85,11 +90,43 @@ impl Builder {
         Builder { root: Some((uid, gid, mode)), ..self }
     }
 
+    /// Keeps all branches in a folder of the host, as a log of changes. If the folder has a log,
+    /// the file system begins with what the log says, also of the root's owner and permissions.
+    ///
+    /// When [`sync`](FileSystem::sync) has returned, all that was done before is on disk. Without
+    /// it, the end of the process loses what was done in the last milliseconds, and the end of the
+    /// machine what was done in the last second or so. What is left is in both cases all that was
+    /// done up to some moment. All content is in memory as well, and under the limit of memory.
+    ///
+    /// ```
+    /// # if cfg!(miri) { return; }
+    /// use manycore_fs::FileSystem;
+    ///
+    /// let folder = tempfile::tempdir().unwrap();
+    /// let open = || FileSystem::builder().keep(folder.path()).build().unwrap();
+    /// let files = open();
+    /// files.main().write_file("/notes", b"buy milk").unwrap();
+    /// files.main().fork("attempt").unwrap().write_file("/notes", b"buy oats").unwrap();
+    /// files.sync().unwrap();
+    /// drop(files);
+    ///
+    /// let files = open();
+    /// assert_eq!(files.main().read_file("/notes").unwrap(), b"buy milk");
+    /// assert_eq!(files.branch("attempt").unwrap().read_file("/notes").unwrap(), b"buy oats");
+    /// ```
+    #[must_use]
+    pub fn keep(self, folder: impl AsRef<Path>) -> Builder {
+        Builder { keep: Some(folder.as_ref().to_path_buf()), ..self }
+    }
+
     /// Makes the file system.
     ///
     /// # Errors
-    /// If the base can't be opened or is no directory.
+    /// If the base can't be opened or is no directory. If the [folder](Builder::keep) is in use, or
+    /// can't be written, or its log is damaged in the middle or of another base, or has more than
+    /// the limit of memory; the log stays as it is.
     pub fn build(self) -> io::Result<FileSystem> {
+        let folder = self.keep.as_deref().map(Folder::open).transpose()?;
         let account = Account::open(self.limit);
         let domain = Domain::new();
         let shared = account.shared();
@@ -98,8 +135,16 @@ impl Builder {
             None => None,
         };
         let core = Core::new(account, domain, base);
-        let (token, table) = (core.token(), Link::empty());
-        if core.base.is_none() {
+        let token = core.token();
+        let core = Arc::new(core);
+        let named = (BranchId::MAIN, "main");
+        let main = Inner::new(named, SystemTime::now(), None, token, Held::empty(), Held::empty());
+        let main = Arc::new(main);
+        core.ids.insert(0, Arc::clone(&main));
+        lock(&core.names).insert("main".to_owned(), Arc::clone(&main));
+        let found = folder.as_ref().map(|folder| replay(&core, folder)).transpose()?.flatten();
+        let is_new = found.is_none();
+        if is_new && core.base.is_none() {
             let (uid, gid, mode) = self.root.unwrap_or_else(|| {
                 let (uid, gid) = own_ids();
                 (uid, gid, 0o755)
@@ -119,16 +164,22 @@ impl Builder {
             let section = core.domain.enter();
             let writer = radix::Writer { token, account: core.account(), section: &section };
             let root = Held::value(Counted::new(Inode::new(token, core.account(), fresh)));
-            if let Some(slot) = radix::slot(&table, Ino::ROOT.0, false, writer) {
+            if let Some(slot) = radix::slot(&main.table, Ino::ROOT.0, false, writer) {
                 slot.set(root, &section);
             }
         }
-        let named = (BranchId::MAIN, "main");
-        let main = Inner::new(named, None, token, table.take_quietly(), Held::empty());
-        let main = Arc::new(main);
-        core.ids.insert(0, Arc::clone(&main));
-        lock(&core.names).insert("main".to_owned(), main);
-        Ok(FileSystem { core: Arc::new(core) })
+        let files = FileSystem { core };
+        if let Some(folder) = folder {
+            let (log, recovered) = match found {
+                Some(found) => found,
+                None => (files.first_log(&folder)?, None),
+            };
+            let journal = Journal::start(folder, log)?;
+            // Nothing is there to be set yet.
+            let _ = files.core.journal.set(journal);
+            let _ = files.core.recovered.set(recovered);
+        }
+        Ok(files)
     }
 }
 
@@ -191,6 +242,62 @@ impl FileSystem {
         let mut rows: Vec<_> = lock(&self.core.names).values().map(info).collect();
         rows.sort_by_key(|row| row.id);
         rows
+    }
+
+    /// Writes the log of a folder that has none, with the present state.
+    fn first_log(&self, folder: &Folder) -> io::Result<Opened> {
+        let salt = RandomState::new().hash_one(SystemTime::now());
+        let (snapshot, cut) = Snapshot::take(&self.core, || Cut::first(salt));
+        let (file, end) = snapshot.write(&self.core, folder, cut)?;
+        folder.install(&file)?;
+        Ok(Opened { file, salt, number: 0, end, compact: end })
+    }
+
+    /// Returns when all changes that were done before are on disk, if the file system is
+    /// [kept](Builder::keep); else at once.
+    ///
+    /// Cost: a write and an `fdatasync`, which all callers at a time share.
+    ///
+    /// # Errors
+    /// [`Log`](Error::Log).
+    pub fn sync(&self) -> Result<()> {
+        self.core.journal.get().map_or(Ok(()), Journal::sync)
+    }
+
+    /// Writes the log anew, as short as can be, if the file system is [kept](Builder::keep).
+    /// Changes go on meanwhile, and none is lost if the process ends.
+    ///
+    /// Cost: that of the whole state, but for the base. Writers wait for some microseconds at the
+    /// beginning, and for a copy of what they have written meanwhile at the end. A program calls it
+    /// when it begins or ends, or now and then in a thread, if the log [has
+    /// grown](FileSystem::log_has_grown).
+    ///
+    /// # Errors
+    /// [`Log`](Error::Log). The log is as before then.
+    pub fn compact(&self) -> Result<()> {
+        let Some(journal) = self.core.journal.get() else { return Ok(()) };
+        let _one = lock(&self.core.compacting);
+        let (snapshot, cut) = Snapshot::take(&self.core, || journal.cut());
+        let written = snapshot.write(&self.core, journal.folder(), cut);
+        let (file, length) = written.map_err(|error| journal.give_up_new(&error))?;
+        journal.replace(file, length, cut)
+    }
+
+    /// Returns true if the log has some megabytes, and three times of what it had when it was last
+    /// written anew.
+    pub fn log_has_grown(&self) -> bool {
+        self.core.journal.get().is_some_and(Journal::has_grown)
+    }
+
+    /// Returns what was cut off the log when it was opened: changes that were not on disk when the
+    /// machine or the process ended.
+    pub fn recovered(&self) -> Option<&Recovered> {
+        self.core.recovered.get()?.as_ref()
+    }
+
+    /// Returns true if the file system is [kept](Builder::keep).
+    pub fn is_kept(&self) -> bool {
+        self.core.journal.get().is_some()
     }
 
     /// Returns the base directory, with symbolic links resolved.

@@ -122,7 +122,8 @@ impl<'s> Files<'s> {
         }
         let core = self.core;
         let base = core.base.as_ref().ok_or(Error::NotFound)?;
-        base.load(ino, &core.base_numbers, &core.hash, core.account(), self.section)
+        let journal = core.journal.get();
+        base.load(ino, &core.base_numbers, journal, &core.hash, core.account(), self.section)
     }
 
     /// Finds a name in a directory.

@@ -25,8 +25,9 @@
 //! # When to use it
 //!
 //! For trees of which many versions are alive at once: agents that explore in parallel, test runs
-//! that each change the same tree, builds in sandboxes. When not: for files that must survive the
-//! process, since nothing is written to disk.
+//! that each change the same tree, builds in sandboxes. When not: for more content than memory.
+//! [`Builder::keep`] lets all branches survive the process, by a log on disk; the content is in
+//! memory all the same.
 //!
 //! # How it works
 //!
@@ -78,11 +79,14 @@ mod error;
 mod file_system;
 mod files;
 mod inode;
+mod journal;
 mod kept;
 mod memory;
 mod merge;
 mod numbers;
 mod page;
+mod replay;
+mod snapshot;
 mod system;
 mod tree;
 mod version;
@@ -93,6 +97,7 @@ pub use branch::{Branch, Entry, Fallocate, Rename, SetXattr, Usage, Whence};
 pub use change::{Change, Committed, Conflict, NotCommitted};
 pub use error::{Error, Result};
 pub use file_system::{BranchId, BranchInfo, Builder, FileSystem};
+pub use journal::Recovered;
 
 /// Compiles and runs the example of the README.
 #[cfg(doctest)]

@@ -19,6 +19,16 @@ impl Chunks {
         Self(AtomicU64::new(1)) // the root is in chunk 0
     }
 
+    /// The chunk that is handed out next.
+    pub(crate) fn peek(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Does not hand out this number, nor any before it.
+    pub(crate) fn pass(&self, ino: Ino) {
+        self.0.fetch_max(ino.0 / CHUNK + 1, Ordering::Relaxed);
+    }
+
     fn next(&self) -> u64 {
         let chunk = self.0.fetch_add(1, Ordering::Relaxed);
         assert!(chunk < 1 << 34, "numbers.N1: 2^40 files were made");

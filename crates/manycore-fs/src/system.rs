@@ -6,6 +6,7 @@
 use crate::base::Base;
 use crate::directory::NameHash;
 use crate::inode::Inode;
+use crate::journal::{Journal, Recovered};
 use crate::kept::Kept;
 use crate::memory::{AccountRef, Counted, OwnedAccount};
 use crate::numbers::{Chunks, Numbers};
@@ -34,6 +35,12 @@ pub(crate) struct Core {
     pub(crate) base_numbers: Numbers,
     /// Stands for a hole over bytes of the base.
     pub(crate) hole: Counted<Page>,
+    /// The log, of a file system that is kept. Empty while the log is read.
+    pub(crate) journal: OnceLock<Journal>,
+    /// What was cut off the log.
+    pub(crate) recovered: OnceLock<Option<Recovered>>,
+    /// Held while the log is written anew.
+    pub(crate) compacting: Mutex<()>,
     pub(crate) domain: Domain,
     pub(crate) account: OwnedAccount,
 }
@@ -82,9 +89,22 @@ impl Core {
             hash: NameHash::new(),
             base,
             hole,
+            journal: OnceLock::new(),
+            recovered: OnceLock::new(),
+            compacting: Mutex::default(),
             domain,
             account,
         }
+    }
+
+    /// The log, if there is one, with room for a change (journal.J3).
+    ///
+    /// # Errors
+    /// `Log`.
+    pub(crate) fn journal(&self) -> Result<Option<&Journal>> {
+        let journal = self.journal.get();
+        journal.map_or(Ok(()), Journal::admit)?;
+        Ok(journal)
     }
 
     pub(crate) fn account(&self) -> AccountRef {
@@ -124,6 +144,16 @@ impl Core {
         let id = self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         id.map(BranchId).map_err(|_| Error::NoSpace)
     }
+
+    /// The number of the next branch, as it stands.
+    pub(crate) fn peek_id(&self) -> u32 {
+        self.next_id.load(Ordering::Relaxed)
+    }
+
+    /// Does not hand out this number of a branch, nor any before it.
+    pub(crate) fn pass_id(&self, id: BranchId) {
+        self.next_id.fetch_max(id.0 + 1, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Core {
@@ -138,6 +168,7 @@ impl Drop for Core {
 impl Inner {
     pub(crate) fn new(
         (id, name): (BranchId, &str),
+        created: SystemTime,
         parent: Option<BranchId>,
         token: u64,
         table: Held<Inode>,
@@ -147,7 +178,7 @@ impl Inner {
             id,
             name: name.to_owned(),
             parent,
-            created: SystemTime::now(),
+            created,
             table: Link::new(table),
             snapshot: Link::new(snapshot),
             gate: BrLock::new(Gate { token, has_ended: false }),

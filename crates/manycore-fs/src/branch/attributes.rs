@@ -29,12 +29,14 @@ impl Branch {
     }
 
     fn try_set_attributes(&self, file: Ino, set: &SetAttributes) -> Result<Attributes> {
+        self.core.journal()?;
         let gate = self.inner.enter()?;
         let section = self.core.domain.enter();
         let files = self.files_of(&gate, &section);
         let locked = Locked::new(files, &[file])?;
         let inode = locked.get(file);
         let now = now();
+        let before = inode.size.load(Ordering::Relaxed);
         if let Some(size) = set.size {
             self.set_size(files, inode, size, now)?;
         }
@@ -59,6 +61,14 @@ impl Branch {
                 }
             }
             change.changed(now);
+            drop(change);
+            if inode.links() > 0 {
+                self.note(&[(file, inode)], |change| {
+                    if let Some(size) = size.filter(|size| *size < before) {
+                        change.shrink(file, size);
+                    }
+                });
+            }
         }
         Ok(inode.attributes(file))
     }

@@ -12,6 +12,7 @@
 use super::{Branch, Fallocate, Locked, Whence};
 use crate::files::Files;
 use crate::inode::{Body, Inode, now};
+use crate::journal::record::Change;
 use crate::memory::Counted;
 use crate::page::{PAGE, Page};
 use crate::tree::radix;
@@ -22,9 +23,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The largest size of a file.
-const LARGEST: u64 = 1 << 50;
+pub(super) const LARGEST: u64 = 1 << 50;
 
 const PAGE_U64: u64 = PAGE as u64;
+
+/// The most bytes of one record.
+const LONGEST_RECORD: usize = 1 << 30;
 
 /// Returns the pages of a file.
 fn pages(inode: &Inode) -> Result<&Link<Page>> {
@@ -93,6 +97,7 @@ impl Branch {
     }
 
     fn write_at(&self, file: Ino, offset: Option<u64>, bytes: &[u8]) -> Result<(u64, usize)> {
+        let journal = self.core.journal()?;
         let gate = self.inner.enter()?;
         let section = self.core.domain.enter();
         let files = self.files_of(&gate, &section);
@@ -105,22 +110,8 @@ impl Branch {
             Some(end) if end <= LARGEST => {}
             _ => return Err(Error::TooLarge),
         }
-        let mut done = 0;
-        let mut failed = None;
-        while done < bytes.len() {
-            let at = start + done as u64;
-            let within = (at % PAGE_U64) as usize;
-            let piece = (PAGE - within).min(bytes.len() - done);
-            match self.page(files, inode, at / PAGE_U64, piece == PAGE) {
-                Ok(page) => page.write(within, &bytes[done..done + piece]),
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
-            }
-            done += piece;
-        }
-        if let Some(error) = failed {
+        let (done, wrote) = self.put_bytes(files, inode, start, bytes);
+        if let Err(error) = wrote {
             if offset.is_none() && done > 0 {
                 // What has been put behind the end is cleared again (bytes.Y1).
                 let _ = self.cut(files, inode, size, start + done as u64);
@@ -137,8 +128,42 @@ impl Branch {
                 inode.size.store(end, Ordering::Release);
             }
             change.modified(now());
+            drop(change);
+            if let Some(journal) = journal.filter(|_| inode.links() > 0) {
+                // In pieces, for a record has a length of 32 bits.
+                let mut at = start;
+                for piece in bytes[..done].chunks(LONGEST_RECORD) {
+                    let mut change = Change::new(self.inner.id);
+                    change.inode(file, inode);
+                    change.bytes(file, at, piece.len());
+                    journal.append(&[&change.0, piece]);
+                    at += piece.len() as u64;
+                }
+            }
         }
         Ok((start, done))
+    }
+
+    /// Writes bytes to pages of a file that is locked, up to the first error. Returns how many.
+    pub(super) fn put_bytes(
+        &self,
+        files: Files<'_>,
+        inode: &Inode,
+        start: u64,
+        bytes: &[u8],
+    ) -> (usize, Result<()>) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = start + done as u64;
+            let within = (at % PAGE_U64) as usize;
+            let piece = (PAGE - within).min(bytes.len() - done);
+            match self.page(files, inode, at / PAGE_U64, piece == PAGE) {
+                Ok(page) => page.write(within, &bytes[done..done + piece]),
+                Err(error) => return (done, Err(error)),
+            }
+            done += piece;
+        }
+        (done, Ok(()))
     }
 
     /// Returns a page that may be written in place, in the tree. Its bytes are those of the file,
@@ -172,7 +197,7 @@ impl Branch {
         self.put_page(files, inode, index, new)
     }
 
-    fn put_page<'s>(
+    pub(super) fn put_page<'s>(
         &self,
         files: Files<'s>,
         inode: &'s Inode,
@@ -216,7 +241,7 @@ impl Branch {
     }
 
     /// Gives up what a file has behind a size that is less than its own.
-    fn shrink(&self, files: Files<'_>, inode: &Inode, size: u64) -> Result<()> {
+    pub(super) fn shrink(&self, files: Files<'_>, inode: &Inode, size: u64) -> Result<()> {
         let (index, within) = (size / PAGE_U64, (size % PAGE_U64) as usize);
         let has_page = radix::get_direct(pages(inode)?, index, files.section);
         if within != 0 && has_page.is_some_and(|page| !page.is_hole()) {
@@ -233,14 +258,20 @@ impl Branch {
     }
 
     /// Removes pages, without regard to a backing.
-    fn clear_pages(&self, files: Files<'_>, inode: &Inode, from: u64, to: u64) -> Result<()> {
+    pub(super) fn clear_pages(
+        &self,
+        files: Files<'_>,
+        inode: &Inode,
+        from: u64,
+        to: u64,
+    ) -> Result<()> {
         let cleared = radix::clear(pages(inode)?, from, to, files.writer());
         inode.extra.fetch_sub(cleared, Ordering::Relaxed);
         Ok(())
     }
 
     /// Makes zeros of bytes from `from` up to, and without, `to`.
-    fn cut(&self, files: Files<'_>, inode: &Inode, from: u64, to: u64) -> Result<()> {
+    pub(super) fn cut(&self, files: Files<'_>, inode: &Inode, from: u64, to: u64) -> Result<()> {
         let (first, last) = (from.div_ceil(PAGE_U64), to / PAGE_U64);
         let mut edges = [(from / PAGE_U64, from, to.min(first * PAGE_U64)), (last, to, to)];
         edges[1].1 = from.max(last * PAGE_U64);
@@ -286,6 +317,7 @@ impl Branch {
     }
 
     fn try_allocate(&self, file: Ino, how: Fallocate, offset: u64, length: u64) -> Result<()> {
+        self.core.journal()?;
         let gate = self.inner.enter()?;
         let section = self.core.domain.enter();
         let files = self.files_of(&gate, &section);
@@ -298,8 +330,10 @@ impl Branch {
         let locked = Locked::new(files, &[file])?;
         let inode = locked.get(file);
         let size = inode.size.load(Ordering::Relaxed);
-        if matches!(how, Fallocate::PunchHole | Fallocate::ZeroRange(_)) {
-            self.cut(files, inode, offset, end.min(size.max(offset)))?;
+        let zeros = matches!(how, Fallocate::PunchHole | Fallocate::ZeroRange(_));
+        let zeros = zeros.then_some((offset, end.min(size.max(offset))));
+        if let Some((from, to)) = zeros {
+            self.cut(files, inode, from, to)?;
         }
         let extends = matches!(how, Fallocate::Extend | Fallocate::ZeroRange(false));
         let change = inode.begin();
@@ -307,6 +341,14 @@ impl Branch {
             change.set_size(end);
         }
         change.modified(now());
+        drop(change);
+        if inode.links() > 0 {
+            self.note(&[(file, inode)], |change| {
+                if let Some((from, to)) = zeros {
+                    change.cut(file, from, to);
+                }
+            });
+        }
         Ok(())
     }
 

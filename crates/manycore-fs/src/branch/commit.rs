@@ -9,6 +9,7 @@ use super::Branch;
 use crate::diff::diff;
 use crate::files::Files;
 use crate::inode::Inode;
+use crate::journal::record;
 use crate::merge::Merge;
 use crate::tree::{Link, Word};
 use crate::version::Version;
@@ -95,6 +96,7 @@ impl Branch {
     /// [`NotCommitted::Conflicts`], or [`Busy`](Error::Busy) for the main branch and a branch with
     /// branches of its own, [`Ended`](Error::Ended), [`Host`](Error::Host).
     pub fn commit(&self) -> std::result::Result<Committed, NotCommitted> {
+        let journal = self.core.journal().map_err(NotCommitted::Error)?;
         let mut gate = self.gate_to_end().map_err(NotCommitted::Error)?;
         // The parent can't end before its branch does.
         let parent = self.inner.parent.and_then(|id| self.core.ids.read(&id.0, Arc::clone));
@@ -121,6 +123,9 @@ impl Branch {
             let found = found.map_err(NotCommitted::Error)?;
             Committed { changes: found.changes, files: found.files, names: found.names }
         };
+        if let Some(journal) = journal {
+            journal.append(&[&record::commit(self.inner.id)]);
+        }
         {
             let section = self.core.domain.enter();
             parent.table.set(merged.take_quietly(), &section); // commit.C2

@@ -10,16 +10,20 @@
 //!   writes what they share, and the child is the parent as of one moment.
 //! - fork.F2 A branch ends under its own gate, when it has no branches of its own. Its root is dead
 //!   then, which readers see, and `has_ended` says so to writers.
+//! - fork.F3 The lock of names is taken before gates. A fork holds both, so that its name is taken
+//!   when its record is in the log.
 
 use super::Branch;
+use crate::attributes::nanoseconds;
 use crate::file_system::check_name;
+use crate::journal::record;
 use crate::system::{Gate, Inner, lock};
 use crate::tree::Held;
 use crate::{BranchId, Error, Result};
 use manycore::lock::BrWriteGuard;
-use std::collections::btree_map;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 impl Branch {
     /// Makes a branch with the same files. Both share everything until one of them writes.
@@ -43,11 +47,25 @@ impl Branch {
     /// or begins with `.` or `-`; [`Exists`](Error::Exists) if a branch has the name;
     /// [`NoSpace`](Error::NoSpace) after 2^24 branches.
     pub fn fork(&self, name: &str) -> Result<Branch> {
+        self.fork_as(name, None)
+    }
+
+    /// Forks. `given`: what the log says of the number and the time.
+    pub(crate) fn fork_as(
+        &self,
+        name: &str,
+        given: Option<(BranchId, SystemTime)>,
+    ) -> Result<Branch> {
         check_name(name)?;
-        if lock(&self.core.names).contains_key(name) {
+        let journal = self.core.journal()?;
+        let mut names = lock(&self.core.names); // fork.F3
+        if names.contains_key(name) {
             return Err(Error::Exists);
         }
-        let id = self.core.next_id()?;
+        let (id, created) = match given {
+            Some(given) => given,
+            None => (self.core.next_id()?, SystemTime::now()),
+        };
         let inner = {
             let mut gate = self.inner.gate.write();
             if gate.has_ended {
@@ -60,18 +78,15 @@ impl Branch {
             let (table, snapshot) = (root.hold(), root.hold());
             let token = self.core.token();
             self.inner.children.fetch_add(1, Ordering::Relaxed);
-            Arc::new(Inner::new((id, name), Some(self.inner.id), token, table, snapshot))
+            if let Some(journal) = journal {
+                let own = self.inner.id;
+                journal.append(&[&record::fork(own, id, nanoseconds(created), name)]);
+            }
+            let parent = Some(self.inner.id);
+            Arc::new(Inner::new((id, name), created, parent, token, table, snapshot))
         };
-        match lock(&self.core.names).entry(name.to_owned()) {
-            btree_map::Entry::Vacant(vacant) => {
-                self.core.ids.insert(id.0, Arc::clone(&inner));
-                vacant.insert(Arc::clone(&inner));
-            }
-            btree_map::Entry::Occupied(_) => {
-                self.inner.children.fetch_sub(1, Ordering::Relaxed);
-                return Err(Error::Exists);
-            }
-        }
+        self.core.ids.insert(id.0, Arc::clone(&inner));
+        names.insert(name.to_owned(), Arc::clone(&inner));
         Ok(Branch { inner, core: Arc::clone(&self.core) })
     }
 
@@ -81,7 +96,11 @@ impl Branch {
     /// # Errors
     /// [`Busy`](Error::Busy) if it has branches of its own or is the main branch.
     pub fn abort(&self) -> Result<()> {
+        let journal = self.core.journal()?;
         let mut gate = self.gate_to_end()?;
+        if let Some(journal) = journal {
+            journal.append(&[&record::abort(self.inner.id)]);
+        }
         self.end(&mut gate);
         drop(gate);
         self.free_ended();

@@ -19,11 +19,13 @@ mod fork;
 mod names;
 mod paths;
 mod rename;
+mod replay;
 mod xattrs;
 
 use crate::bucket::Bucket;
 use crate::files::Files;
 use crate::inode::Inode;
+use crate::journal::record::Change;
 use crate::system::{Core, Gate, Inner};
 use crate::tree::Link;
 use crate::{BranchId, Error, FileSystem, Ino, Kind, Result};
@@ -158,6 +160,17 @@ impl Branch {
     /// The files, for a writer that has entered the gate (branch.B1).
     fn files_of<'s>(&'s self, gate: &BrReadGuard<'_, Gate>, section: &'s Section<'s>) -> Files<'s> {
         Files { token: gate.token, ..self.files(section) }
+    }
+
+    /// Writes down that inodes are what they are now (journal.J1). The caller has locked them; what
+    /// else has changed, `more` adds. A file without a name is not of interest any more.
+    fn note(&self, inodes: &[(Ino, &Inode)], more: impl FnOnce(&mut Change)) {
+        if let Some(journal) = self.core.journal.get() {
+            let mut change = Change::new(self.inner.id);
+            inodes.iter().for_each(|(ino, inode)| change.inode(*ino, inode));
+            more(&mut change);
+            journal.append(&[&change.0]);
+        }
     }
 
     /// Removes an inode that has no link left, unless it is kept (kept.K1).

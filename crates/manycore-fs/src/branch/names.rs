@@ -76,6 +76,7 @@ impl Branch {
         };
         let kind = new.content.kind();
         let hash = self.core.hash.of(name);
+        let journal = self.core.journal()?;
         let gate = self.inner.enter()?;
         let section = self.core.domain.enter();
         let files = self.files_of(&gate, &section);
@@ -110,6 +111,9 @@ impl Branch {
         };
         files.insert(ino, Counted::new(Inode::new(files.token, self.core.account(), fresh)));
         let made = files.get(ino)?;
+        // Whoever finds the name changes the file after this is written down (journal.J1). Nobody
+        // else has the lock, so nobody is waited for, whatever the numbers are (branch.B1).
+        let _first = journal.map(|_| made.lock());
         let cookie = match directory::insert(entries, hash, name, (ino, kind), files.writer()) {
             Ok(cookie) => cookie,
             Err(error) => {
@@ -125,6 +129,9 @@ impl Branch {
             change.add_links(1);
         }
         drop(change);
+        self.note(&[(ino, made), (directory, parent)], |change| {
+            change.entry(directory, name, Some((ino, kind)), true);
+        });
         Ok(made.attributes(ino))
     }
 
@@ -141,6 +148,7 @@ impl Branch {
             checked => checked?,
         };
         let hash = self.core.hash.of(name);
+        self.core.journal()?;
         let gate = self.inner.enter()?;
         let section = self.core.domain.enter();
         let files = self.files_of(&gate, &section);
@@ -168,6 +176,9 @@ impl Branch {
         change.add_size(1);
         change.modified(now);
         drop(change);
+        self.note(&[(file, inode), (directory, parent)], |change| {
+            change.entry(directory, name, Some((file, inode.kind)), false);
+        });
         Ok(inode.attributes(file))
     }
 
@@ -194,6 +205,7 @@ impl Branch {
 
     fn remove(&self, directory: Ino, name: &[u8], is_directory: bool) -> Result<()> {
         let hash = self.core.hash.of(name);
+        self.core.journal()?;
         let gate = self.inner.enter()?;
         loop {
             let section = self.core.domain.enter();
@@ -230,6 +242,9 @@ impl Branch {
                 entries.set(Held::empty(), &section); // the nodes of a directory that was large
             }
             self.drop_link(files, entry.ino, inode, now);
+            self.note(&[(directory, parent), (entry.ino, inode)], |change| {
+                change.entry(directory, name, None, false);
+            });
             return Ok(());
         }
     }

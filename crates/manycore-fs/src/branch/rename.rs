@@ -56,6 +56,7 @@ impl Branch {
     pub fn rename(&self, from: (Ino, &OsStr), to: (Ino, &OsStr), how: Rename) -> Result<()> {
         let from = self.place(from)?;
         let to = self.place(to)?;
+        self.core.journal()?;
         let gate = self.inner.enter()?;
         let mut is_move = false;
         loop {
@@ -143,7 +144,25 @@ impl Branch {
             Some(target) => self.exchange(files, &locked, from, to, (moved, target))?,
             None => self.replace(files, &locked, from, to, found)?,
         }
+        self.note_rename(&locked, from, to, found, how);
         Ok(Attempt::Done)
+    }
+
+    /// Writes down a rename (journal.J1).
+    fn note_rename(
+        &self,
+        locked: &Locked<'_>,
+        from: Place<'_>,
+        to: Place<'_>,
+        Found { moved, target }: Found,
+        how: Rename,
+    ) {
+        self.note(&[], |change| {
+            locked.inodes.iter().flatten().for_each(|(ino, inode)| change.inode(*ino, inode));
+            let left = target.filter(|_| how == Rename::Exchange);
+            change.entry(from.directory, from.name, left, left.is_some());
+            change.entry(to.directory, to.name, Some(moved), true);
+        });
     }
 
     fn replace(

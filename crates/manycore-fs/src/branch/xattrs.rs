@@ -95,6 +95,7 @@ impl Branch {
         file: Ino,
         change: &dyn Fn(&mut Vec<Pair>) -> Result<()>,
     ) -> Result<()> {
+        self.core.journal()?;
         let gate = self.inner.enter()?;
         let section = self.core.domain.enter();
         let files = self.files_of(&gate, &section);
@@ -108,6 +109,11 @@ impl Branch {
         };
         inode.xattrs.set(new, &section);
         inode.begin().changed(now());
+        if inode.links() > 0 {
+            let word = inode.xattrs.load(&section);
+            let pairs = if let View::Value(xattrs) = word.view() { &*xattrs.list } else { &[] };
+            self.note(&[(file, inode)], |change| change.xattrs(file, pairs));
+        }
         Ok(())
     }
 }

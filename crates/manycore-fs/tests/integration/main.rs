@@ -3,6 +3,8 @@
 mod base;
 mod basics;
 mod commits;
+#[cfg(not(miri))] // the host's files
+mod kept;
 mod many;
 mod model;
 mod names;

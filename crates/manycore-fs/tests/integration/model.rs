@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 /// An operation; places are taken modulo what there is.
 #[derive(Clone, Debug)]
-enum Op {
+pub enum Op {
     Create { directory: usize, name: u8, is_directory: bool },
     Write { file: usize, offset: u64, length: usize, byte: u8 },
     Append { file: usize, length: usize, byte: u8 },
@@ -25,7 +25,7 @@ enum Op {
     Commit,
 }
 
-fn ops() -> impl Strategy<Value = Vec<(usize, Op)>> {
+pub fn ops() -> impl Strategy<Value = Vec<(usize, Op)>> {
     let place = || (0..8_usize, 0..4_u8);
     let op = prop_oneof![
         6 => (place(), any::<bool>()).prop_map(|((directory, name), is_directory)| {
@@ -57,14 +57,14 @@ fn ops() -> impl Strategy<Value = Vec<(usize, Op)>> {
 }
 
 /// A branch, what it should have, and what it began with.
-struct Pair {
+pub struct Pair {
     branch: Branch,
     tree: Tree,
     start: Tree,
     parent: Option<BranchId>,
 }
 
-struct World {
+pub struct World {
     pairs: Vec<Pair>,
     next_name: u32,
     writes: u64,
@@ -78,8 +78,43 @@ fn at(list: &[u64], index: usize) -> Option<u64> {
     (!list.is_empty()).then(|| list[index % list.len()])
 }
 
+/// What all branches have.
+pub type State = Vec<(String, BTreeMap<u64, Seen>)>;
+
 impl World {
-    fn run(&mut self, which: usize, op: &Op) {
+    pub fn new(files: &FileSystem) -> World {
+        let (branch, tree, start) = (files.main(), Tree::new(), Tree::new());
+        World { pairs: vec![Pair { branch, tree, start, parent: None }], next_name: 0, writes: 0 }
+    }
+
+    pub fn files(&self) -> FileSystem {
+        self.pairs[0].branch.file_system()
+    }
+
+    /// What the oracle says.
+    pub fn state(&self) -> State {
+        let of = |pair: &Pair| (pair.branch.name().to_owned(), shape(&pair.tree));
+        let mut state: State = self.pairs.iter().map(of).collect();
+        state.sort_by(|a, b| a.0.cmp(&b.0));
+        state
+    }
+
+    /// Goes on with another file system, which must have the same branches. Gives up the old one
+    /// before `open` is called.
+    pub fn reopen(&mut self, open: impl FnOnce() -> FileSystem) {
+        let nowhere = FileSystem::new().main();
+        let names: Vec<_> = self.pairs.iter().map(|pair| pair.branch.name().to_owned()).collect();
+        self.pairs.iter_mut().for_each(|pair| pair.branch = nowhere.clone());
+        let files = open();
+        for (pair, name) in self.pairs.iter_mut().zip(names) {
+            pair.branch = files.branch(&name).expect("the branch is there");
+        }
+        assert_eq!(files.branches().len(), self.pairs.len());
+        self.check();
+        (0..self.pairs.len()).for_each(|which| self.check_diff(which));
+    }
+
+    pub fn run(&mut self, which: usize, op: &Op) {
         let which = which % self.pairs.len();
         match op {
             Op::Fork if self.pairs.len() < 5 => return self.fork(which),
@@ -283,7 +318,7 @@ impl World {
         }
     }
 
-    fn check(&self) {
+    pub fn check(&self) {
         for pair in &self.pairs {
             assert_eq!(read(&pair.branch), shape(&pair.tree));
         }
@@ -321,7 +356,7 @@ fn by_number(branch: &Branch, changes: &[Change]) -> BTreeSet<Expected> {
 
 /// What can be seen of a file.
 #[derive(PartialEq, Debug)]
-struct Seen {
+pub struct Seen {
     body: Body,
     mode: u32,
     links: u32,
@@ -337,7 +372,8 @@ fn shape(tree: &Tree) -> BTreeMap<u64, Seen> {
     tree.0.iter().map(of).collect()
 }
 
-fn read(branch: &Branch) -> BTreeMap<u64, Seen> {
+/// What a branch has.
+pub fn read(branch: &Branch) -> BTreeMap<u64, Seen> {
     let mut found = BTreeMap::new();
     let mut left = vec![Ino(ROOT)];
     while let Some(file) = left.pop() {
@@ -375,10 +411,7 @@ proptest! {
     #[test]
     fn branches_do_what_the_oracle_does(ops in ops()) {
         let files = FileSystem::builder().root(0, 0, 0o755).build().unwrap();
-        let main = Pair {
-            branch: files.main(), tree: Tree::new(), start: Tree::new(), parent: None,
-        };
-        let mut world = World { pairs: vec![main], next_name: 0, writes: 0 };
+        let mut world = World::new(&files);
         for (which, op) in &ops {
             world.run(*which, op);
         }
