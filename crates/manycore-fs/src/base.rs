@@ -108,13 +108,16 @@ impl Base {
         self.number
     }
 
-    /// Returns the entries of a directory of the base, if it was read.
+    /// Returns the entries of a directory of the base, if it was read. Waits for who reads it: what
+    /// is in the log before this call is in the entries after it.
     pub(crate) fn read_entries<'s>(
         &self,
         ino: Ino,
         section: &'s Section<'_>,
     ) -> Option<Vec<Named<'s>>> {
-        let word = self.get(ino, section)?.entries()?.load(section);
+        let inode = self.get(ino, section)?;
+        let _reading = inode.lock();
+        let word = inode.entries()?.load(section);
         let mut entries = Vec::new();
         directory::for_each(word, section, &mut |entry| entries.push(entry));
         (!word.is_dead()).then_some(entries)

@@ -11,8 +11,8 @@ use crate::journal::record::{self, Behind, Reader, Record, Step};
 use crate::journal::{Folder, Opened, Recovered};
 use crate::system::Core;
 use crate::{Branch, BranchId, FileSystem, Ino};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 /// Reads the log of a folder into an empty file system. `None`: the folder has none.
@@ -70,7 +70,7 @@ pub(crate) fn replay(
         let mut aside = None;
         if behind == Behind::Unsynced {
             let place = folder.path.join(format!("cut-{end}"));
-            fs::write(&place, &tail)?;
+            folder.create_as(&place)?.write_all(&tail)?;
             aside = Some(place);
         }
         file.set_len(end)?;

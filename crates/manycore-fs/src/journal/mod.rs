@@ -23,7 +23,7 @@ use record::HEADER;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -34,6 +34,8 @@ use std::time::{Duration, Instant};
 const ENOUGH: usize = 256 << 10;
 /// Bytes in the buffer above which changes wait.
 const MOST: usize = 8 << 20;
+/// The files are the user's alone.
+const MODE: u32 = 0o600;
 /// How long the thread waits for more.
 const GATHER: Duration = Duration::from_millis(20);
 /// How long what is in the file may not be on disk. (Not on a disk that is slow.)
@@ -52,10 +54,10 @@ impl Folder {
     pub(crate) fn open(path: &Path) -> io::Result<Folder> {
         let of =
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        fs::create_dir_all(path).map_err(of)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(of)?;
         let path = path.canonicalize().map_err(of)?;
         let mut options = OpenOptions::new();
-        let lock = options.read(true).write(true).create(true).truncate(false);
+        let lock = options.read(true).write(true).create(true).truncate(false).mode(MODE);
         let lock = lock.open(path.join("lock")).map_err(of)?;
         if let Err(errno) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             let in_use = errno == rustix::io::Errno::WOULDBLOCK;
@@ -76,8 +78,13 @@ impl Folder {
 
     /// Makes a log under another name.
     pub(crate) fn create(&self) -> io::Result<File> {
+        self.create_as(&self.new_log())
+    }
+
+    /// Makes a file that nobody else can read, as it has the bytes of all files.
+    pub(crate) fn create_as(&self, path: &Path) -> io::Result<File> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true).open(self.new_log())
+        options.read(true).write(true).create(true).truncate(true).mode(MODE).open(path)
     }
 
     /// Puts a log that was written to the end in its place, and on disk.

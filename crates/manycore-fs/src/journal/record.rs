@@ -564,3 +564,6 @@ pub(crate) fn decode(payload: &[u8]) -> Option<Record<'_>> {
     let mut from = Cursor(payload);
     from.record().filter(|_| from.0.is_empty())
 }
+
+#[cfg(test)]
+mod tests;
