@@ -37,6 +37,9 @@ _manycore__fs() {
             manycore__fs,run)
                 cmd="manycore__fs__subcmd__run"
                 ;;
+            manycore__fs,sync)
+                cmd="manycore__fs__subcmd__sync"
+                ;;
             manycore__fs,unmount)
                 cmd="manycore__fs__subcmd__unmount"
                 ;;
@@ -47,7 +50,7 @@ _manycore__fs() {
 
     case "${cmd}" in
         manycore__fs)
-            opts="-h -V --help --version mount fork list diff commit abort run unmount"
+            opts="-h -V --help --version mount fork list diff commit abort run sync unmount"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -155,13 +158,17 @@ _manycore__fs() {
             return 0
             ;;
         manycore__subcmd__fs__subcmd__mount)
-            opts="-h --base --memory --threads --no-xattrs --foreground --allow-other --help"
+            opts="-h --base --keep --memory --threads --no-xattrs --foreground --allow-other --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --base)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keep)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -196,6 +203,24 @@ _manycore__fs() {
                     return 0
                     ;;
                 --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        manycore__subcmd__fs__subcmd__sync)
+            opts="-h --mount --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --mount)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

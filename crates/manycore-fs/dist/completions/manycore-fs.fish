@@ -33,8 +33,10 @@ complete -c manycore-fs -n "__fish_manycore_fs_needs_command" -f -a "diff" -d 'S
 complete -c manycore-fs -n "__fish_manycore_fs_needs_command" -f -a "commit" -d 'Move the changes of a branch to its parent, and end the branch'
 complete -c manycore-fs -n "__fish_manycore_fs_needs_command" -f -a "abort" -d 'Forget a branch with its changes'
 complete -c manycore-fs -n "__fish_manycore_fs_needs_command" -f -a "run" -d 'Run a command in a branch'
-complete -c manycore-fs -n "__fish_manycore_fs_needs_command" -f -a "unmount" -d 'Unmount a file system; everything in it is gone'
+complete -c manycore-fs -n "__fish_manycore_fs_needs_command" -f -a "sync" -d 'Wait until all changes of all branches are on disk, if the mount has `--keep`'
+complete -c manycore-fs -n "__fish_manycore_fs_needs_command" -f -a "unmount" -d 'Unmount a file system; everything in it is gone, unless the mount has `--keep`'
 complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand mount" -l base -d 'Begin with what this directory has. It is only read, and must not change while it is mounted; changes are kept in memory' -r -F
+complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand mount" -l keep -d 'Keep all branches in this folder, which is made if need be, as a log of changes; a mount of the same folder goes on with them. After `fsync` has returned, nothing that was done before is lost, whatever ends. The folder must not be in the base directory or the mount point' -r -F
 complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand mount" -l memory -d 'Most memory for the content of files, all branches together, with K, M, G or T [default: half of the machine\'s memory]' -r
 complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand mount" -l threads -d 'Threads that answer the kernel [default: one for each core, at least 2, at most 16]' -r
 complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand mount" -l no-xattrs -d 'Refuse extended attributes. The kernel then never asks for them, which makes unpacking and copying faster'
@@ -59,6 +61,8 @@ complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand run" -l keep -d 
 complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand run" -l commit -d 'Commit the branch if the command succeeds (status 0); else it is kept'
 complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand run" -l abort -d 'Abort the branch afterwards; with --commit, only if the command fails'
 complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand sync" -l mount -d 'The mount point [default: the mount that the current directory is in]' -r -F
+complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand sync" -s h -l help -d 'Print help'
 complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand unmount" -l mount -d 'The mount point [default: the mount that the current directory is in]' -r -F
 complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand unmount" -l lazy -d 'Detach the mount even if files in it are open; it ends when the last one is closed'
 complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand unmount" -s h -l help -d 'Print help'

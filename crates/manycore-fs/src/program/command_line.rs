@@ -27,7 +27,7 @@ pub enum Command {
     /// Mount a file system on an empty directory
     ///
     /// Returns when the mount works; a daemon in the background serves it until it is unmounted.
-    /// What is written is kept in memory and is gone after that.
+    /// What is written is in memory and is gone after that, unless `--keep` is given.
     Mount(Mount),
     /// Make a branch
     Fork(Fork),
@@ -56,7 +56,9 @@ pub enum Command {
     /// executed, 127 if there is no such command, 128 and the signal's number if a signal ended
     /// it.
     Run(Run),
-    /// Unmount a file system; everything in it is gone
+    /// Wait until all changes of all branches are on disk, if the mount has `--keep`
+    Sync(Sync),
+    /// Unmount a file system; everything in it is gone, unless the mount has `--keep`
     Unmount(Unmount),
 }
 
@@ -66,6 +68,11 @@ pub struct Mount {
     /// mounted; changes are kept in memory
     #[arg(long, value_name = "DIR")]
     pub base: Option<PathBuf>,
+    /// Keep all branches in this folder, which is made if need be, as a log of changes; a mount of
+    /// the same folder goes on with them. After `fsync` has returned, nothing that was done before
+    /// is lost, whatever ends. The folder must not be in the base directory or the mount point
+    #[arg(long, value_name = "FOLDER")]
+    pub keep: Option<PathBuf>,
     /// Most memory for the content of files, all branches together, with K, M, G or T
     /// [default: half of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -109,6 +116,12 @@ pub struct Fork {
 
 #[derive(Debug, Args)]
 pub struct List {
+    #[command(flatten)]
+    pub at: Where,
+}
+
+#[derive(Debug, Args)]
+pub struct Sync {
     #[command(flatten)]
     pub at: Where,
 }

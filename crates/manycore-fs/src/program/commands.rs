@@ -1,4 +1,4 @@
-//! The commands that are one request: `fork`, `list`, `diff`, `commit` and `abort`.
+//! The commands that are one request: `fork`, `list`, `diff`, `commit`, `abort` and `sync`.
 
 use super::client::{Client, default_branch};
 use super::command_line::Command;
@@ -13,6 +13,7 @@ pub fn ask(command: &Command) -> Result<()> {
             let parent = fork.from.clone().unwrap_or_else(default_branch);
             (&fork.at, Request::Fork { parent, name: fork.name.clone() })
         }
+        Command::Sync(sync) => (&sync.at, Request::Sync),
         Command::List(list) => (&list.at, Request::List),
         Command::Diff(diff) => {
             (&diff.at, Request::Diff(diff.name.clone().unwrap_or_else(default_branch)))

@@ -21,5 +21,6 @@ mod control;
 mod ends;
 mod files;
 mod harness;
+mod kept;
 mod refused;
 mod running;

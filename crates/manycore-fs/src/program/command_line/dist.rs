@@ -46,6 +46,17 @@ The tree of each branch. The directory can be entered, but is not listed.
 .TP
 MOUNTPOINT/.manycore\\-fs/control
 What the commands write requests to. Only the user who mounted, and root, may open it.
+.TP
+FOLDER/log, FOLDER/lock
+Of \\fBmount \\-\\-keep FOLDER\\fR: the log of all changes, and a file that one daemon at a time has
+locked.
+.SH DURABILITY
+With \\fB\\-\\-keep\\fR, an \\fBfsync\\fR(2) or \\fBfdatasync\\fR(2) of any file of the mount, and
+\\fBmanycore\\-fs sync\\fR, return when everything that was done before is on disk: in all branches,
+with forks, commits and aborts. Without them, the death of the daemon loses what was done in the
+last 20 milliseconds or so, and that of the machine what was done in the last second or so. What is
+left is what was done up to some moment, never a later change without an earlier one. The kernel
+does not tell FUSE daemons of \\fBsync\\fR(2) and \\fBsyncfs\\fR(2).
 .SH EXIT STATUS
 0 if all went well, 1 if not, 2 for a wrong command line. For \\fBrun\\fR, see there.
 .SH EXAMPLES
@@ -56,6 +67,8 @@ manycore\\-fs run \\-\\-branch try1 \\-\\- make test
 manycore\\-fs diff try1
 manycore\\-fs commit try1
 manycore\\-fs unmount ~/work
+.sp
+manycore\\-fs mount \\-\\-keep ~/work.kept ~/work
 .fi
 .SH SEE ALSO
 .BR fuse (4),

@@ -18,6 +18,8 @@ pub enum Request {
     Abort(String),
     /// `info`
     Info,
+    /// `sync`
+    Sync,
 }
 
 impl Request {
@@ -33,8 +35,10 @@ impl Request {
             ["commit", name] => Request::Commit(name.into()),
             ["abort", name] => Request::Abort(name.into()),
             ["info"] => Request::Info,
+            ["sync"] => Request::Sync,
             _ => {
-                let known = "fork PARENT NAME, list, diff NAME, commit NAME, abort NAME, info";
+                let known =
+                    "fork PARENT NAME, list, diff NAME, commit NAME, abort NAME, info, sync";
                 return Err(format!("'{}' is none of: {known}", text.escape_debug()));
             }
         };
@@ -53,6 +57,7 @@ impl Request {
             Request::Commit(name) => format!("commit {name}\n"),
             Request::Abort(name) => format!("abort {name}\n"),
             Request::Info => "info\n".into(),
+            Request::Sync => "sync\n".into(),
         }
     }
 }
@@ -70,6 +75,7 @@ mod tests {
             Request::Commit("x".into()),
             Request::Abort("x".into()),
             Request::Info,
+            Request::Sync,
         ];
         for request in requests {
             let line = request.line();

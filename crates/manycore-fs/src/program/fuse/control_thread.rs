@@ -63,6 +63,7 @@ fn execute(shared: &Shared, request: Request) -> Answer {
         Request::Commit(name) => return commit(shared, &name),
         Request::Abort(name) => abort(shared, &name),
         Request::Info => Ok(info(shared)),
+        Request::Sync => shared.files.sync().map(|()| Vec::new()).map_err(|e| e.to_string()),
     };
     done.map_or_else(Answer::refused, Answer::ok)
 }
@@ -178,11 +179,14 @@ fn busy(name: &str) -> String {
 
 fn info(shared: &Shared) -> Vec<String> {
     let usage = shared.files.main().usage();
-    let base = shared.files.base().map_or("-".into(), |base| shown_whole(&base));
+    let shown_or_none = |path: Option<&Path>| path.map_or("-".into(), shown_whole);
+    let base = shown_or_none(shared.files.base().as_deref());
+    let keep = shown_or_none(shared.options.keep.as_deref());
     vec![
         format!("version {}", env!("CARGO_PKG_VERSION")),
         format!("process {}", std::process::id()),
         format!("base {base}"),
+        format!("keep {keep}"),
         format!("memory {}", usage.used),
         format!("memory-limit {}", shared.options.memory),
         format!("files {}", usage.files),

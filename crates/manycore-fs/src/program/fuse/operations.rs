@@ -2,8 +2,8 @@
 //!
 //! Some requests are refused as "not implemented" once, so that the kernel never sends them again.
 //! Opening is one: each file can be read and written without a handle, and its pages stay in the
-//! kernel's cache. Flushing and synchronizing are others: what is written is in memory at once, and
-//! never elsewhere.
+//! kernel's cache. Flushing is another: what is written is in memory at once. So is synchronizing,
+//! if nothing is kept on disk.
 
 use super::control_thread::Job;
 use super::node::Node;
@@ -362,11 +362,11 @@ impl Filesystem for Operations {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
+        answer!(reply, self.shared.sync(), () => ok());
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
+        answer!(reply, self.shared.sync(), () => ok());
     }
 
     fn readdir(

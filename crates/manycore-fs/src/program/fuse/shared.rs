@@ -6,6 +6,7 @@ use crate::program::control::Session;
 use fuser::{Errno, FileAttr, FileType, Notifier};
 use manycore_fs::{Attributes, Branch, BranchId, Error, FileSystem, Ino, Kind};
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -23,6 +24,8 @@ pub struct Options {
     pub memory: u64,
     /// Whether files have extended attributes.
     pub xattrs: bool,
+    /// The folder that all branches are kept in.
+    pub keep: Option<PathBuf>,
 }
 
 /// What all threads share.
@@ -59,6 +62,15 @@ impl Shared {
     /// further ones.
     pub fn has_xattrs(&self) -> Result<(), Errno> {
         if self.options.xattrs { Ok(()) } else { Err(Errno::ENOSYS) }
+    }
+
+    /// Waits until everything is on disk. Refused if nothing is kept there: the kernel then does
+    /// not ask again.
+    pub fn sync(&self) -> Result<(), Errno> {
+        if self.options.keep.is_none() {
+            return Err(Errno::ENOSYS);
+        }
+        self.files.sync().map_err(errno)
     }
 
     /// The branch and the file of a node; what is hidden is no file.

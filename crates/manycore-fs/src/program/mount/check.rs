@@ -7,6 +7,7 @@ use crate::program::mount_table;
 use nix::libc;
 use nix::unistd::{getegid, geteuid};
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
@@ -14,6 +15,7 @@ use std::thread::available_parallelism;
 pub struct Plan {
     pub mountpoint: PathBuf,
     pub base: Option<PathBuf>,
+    pub keep: Option<PathBuf>,
     pub memory: u64,
     pub threads: usize,
     pub allow_other: bool,
@@ -29,10 +31,15 @@ pub fn check(options: &Mount) -> Result<Plan> {
     if let Some(base) = &base {
         check_apart(base, &mountpoint)?;
     }
+    let keep = options.keep.as_deref().map(check_keep).transpose()?;
+    if let Some(keep) = &keep {
+        check_keep_apart(keep, &mountpoint, base.as_deref())?;
+    }
     let cores = available_parallelism().map_or(1, usize::from);
     Ok(Plan {
         mountpoint,
         base,
+        keep,
         memory: options.memory.unwrap_or_else(half_of_memory),
         threads: options.threads.map_or(cores.clamp(2, 16), usize::from),
         allow_other: options.allow_other,
@@ -97,6 +104,24 @@ fn check_apart(base: &Path, mountpoint: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Makes the folder, unless it is there.
+fn check_keep(path: &Path) -> Result<PathBuf> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| Failure::of(path, error))?;
+    path.canonicalize().map_err(|error| Failure::of(path, error))
+}
+
+/// Refuses a folder that the mount would hide, or that would change the base.
+fn check_keep_apart(keep: &Path, mountpoint: &Path, base: Option<&Path>) -> Result<()> {
+    for outer in [Some(mountpoint), base].into_iter().flatten() {
+        if keep.starts_with(outer) {
+            let words = format!("it is in {}: keep the branches elsewhere", outer.display());
+            return Err(Failure::of(keep, words));
+        }
+    }
+    Ok(())
+}
+
 /// Half of the machine's memory, as a tmpfs takes.
 fn half_of_memory() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -133,6 +158,14 @@ mod tests {
         for (base, mountpoint) in [("/a", "/a"), ("/a", "/a/b"), ("/a/b/c", "/a/b"), ("/", "/a")] {
             assert!(apart(base, mountpoint).is_err(), "{base} {mountpoint}");
         }
+    }
+
+    #[test]
+    fn folder_is_apart_from_mount_point_and_base() {
+        let apart = |keep, base| check_keep_apart(Path::new(keep), Path::new("/m"), base);
+        assert!(apart("/k", Some(Path::new("/k/base"))).is_ok());
+        assert!(apart("/m/k", None).is_err());
+        assert!(apart("/b/k", Some(Path::new("/b"))).is_err());
     }
 
     #[test]
