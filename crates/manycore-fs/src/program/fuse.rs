@@ -6,6 +6,7 @@
 //! - `operations`: the kernel's requests, each a few calls of the library
 //! - `names`, `bytes`, `directory`: the longer ones: names, content, lists
 //! - `hidden`: the directory `.manycore-fs`, and the sessions of its control file
+//! - `sync_thread`: waits for the disk
 //! - `control_thread`: does what sessions ask for, and tells the kernel what it has to forget
 //!
 //! The kernel may keep entries and attributes for a year: it is the only way to the files, but for
@@ -19,6 +20,7 @@ mod names;
 mod node;
 mod operations;
 mod shared;
+mod sync_thread;
 
 pub use hidden::{BRANCHES, CONTROL, FOLDER};
 pub use operations::Operations;

@@ -36,13 +36,29 @@ const GENERATION: Generation = Generation(0);
 pub struct Operations {
     shared: Arc<Shared>,
     control: Sender<Job>,
+    /// None if nothing is kept on disk.
+    sync: Option<Sender<ReplyEmpty>>,
 }
 
 impl Operations {
-    /// Starts the thread for the control file.
+    /// Starts the threads for the control file, and for the disk.
     pub fn new(shared: Arc<Shared>) -> io::Result<Operations> {
         let control = super::control_thread::start(shared.clone())?;
-        Ok(Operations { shared, control })
+        let sync = match shared.options.keep {
+            Some(_) => Some(super::sync_thread::start(shared.clone())?),
+            None => None,
+        };
+        Ok(Operations { shared, control, sync })
+    }
+
+    /// Replies when everything is on disk. If nothing is kept there, refuses: the kernel then does
+    /// not ask again.
+    fn sync(&self, reply: ReplyEmpty) {
+        match &self.sync {
+            // The thread ends after this. If it has panicked, the reply is an error by itself.
+            Some(sync) => drop(sync.send(reply)),
+            None => reply.error(Errno::ENOSYS),
+        }
     }
 
     fn tell(&self, job: Job) {
@@ -362,11 +378,11 @@ impl Filesystem for Operations {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        answer!(reply, self.shared.sync(), () => ok());
+        self.sync(reply);
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        answer!(reply, self.shared.sync(), () => ok());
+        self.sync(reply);
     }
 
     fn readdir(

@@ -64,15 +64,6 @@ impl Shared {
         if self.options.xattrs { Ok(()) } else { Err(Errno::ENOSYS) }
     }
 
-    /// Waits until everything is on disk. Refused if nothing is kept there: the kernel then does
-    /// not ask again.
-    pub fn sync(&self) -> Result<(), Errno> {
-        if self.options.keep.is_none() {
-            return Err(Errno::ENOSYS);
-        }
-        self.files.sync().map_err(errno)
-    }
-
     /// The branch and the file of a node; what is hidden is no file.
     pub fn file(&self, node: Node) -> Result<(Branch, Ino), Errno> {
         match node {
