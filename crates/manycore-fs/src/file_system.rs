@@ -250,6 +250,7 @@ impl FileSystem {
         let (snapshot, cut) = Snapshot::take(&self.core, || Cut::first(salt));
         let (file, end) = snapshot.write(&self.core, folder, cut)?;
         folder.install(&file)?;
+        folder.sync()?;
         Ok(Opened { file, salt, number: 0, end, compact: end })
     }
 

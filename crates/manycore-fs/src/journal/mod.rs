@@ -13,8 +13,8 @@
 //!   could not be written stays in the buffer, and is written again at the same place.
 //! - journal.J3 A change is refused before it has begun if the buffer is full. So appending does
 //!   not fail, and does not wait for the disk under the locks of a change.
-//! - journal.J4 After a failed `fdatasync` nobody knows what is on disk. So nothing is written any
-//!   more, and all changes are refused.
+//! - journal.J4 After a failed `fdatasync` nobody knows what is on disk, nor after one of the folder
+//!   which log it names there. So nothing is written any more, and all changes are refused.
 
 pub(crate) mod record;
 
@@ -87,10 +87,14 @@ impl Folder {
         options.read(true).write(true).create(true).truncate(true).mode(MODE).open(path)
     }
 
-    /// Puts a log that was written to the end in its place, and on disk.
+    /// Puts a log that was written to the end in its place. [`sync`](Self::sync) has to follow.
     pub(crate) fn install(&self, log: &File) -> io::Result<()> {
         log.sync_all()?;
-        fs::rename(self.new_log(), self.log())?;
+        fs::rename(self.new_log(), self.log())
+    }
+
+    /// Waits until the names of the files are on disk.
+    pub(crate) fn sync(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
     }
 }
@@ -452,16 +456,24 @@ impl Shared {
             new.flush()?;
             self.folder.install(&new)
         })();
+        // From here on the old log has no name: what follows goes to the new one, even if the disk
+        // fails now.
+        let synced = installed.map(|()| self.folder.sync());
         let mut state = self.lock();
         state.is_writing = false;
-        if installed.is_ok() {
+        if let Ok(synced) = &synced {
             state.file = Arc::new(new);
             (state.compact, state.offset) = (compact, compact + (offset - cut.end));
             state.end = state.offset + state.buffer.len() as u64;
-            state.synced = written;
-            state.unsynced_since = None;
+            match synced {
+                Ok(()) => (state.synced, state.unsynced_since) = (written, None),
+                Err(error) => {
+                    (state.is_lost, state.failed) = (true, Some(errno(error))); // journal.J4
+                    self.is_pressed.store(true, Ordering::Relaxed);
+                }
+            }
         }
         self.done.notify_all();
-        installed
+        synced.and_then(|done| done)
     }
 }
