@@ -72,6 +72,22 @@ fn cache_stays_within_its_own_capacity_and_gives_to_charges_of_others() {
 }
 
 #[test]
+fn cache_gives_all_but_what_is_pinned() {
+    crate::tasks::within(60, || {
+        let budget = budget();
+        let cache = within(&budget, LIMIT);
+        // Entries that leave often weigh more than those that come, so capacity is left over.
+        (0..LIMIT).for_each(|key| fill(&cache, key, 1 + key as u32 % 7));
+        budget.charge(LIMIT).map(drop).unwrap();
+        assert_eq!((cache.len(), budget.used()), (0, 0));
+        fill(&cache, 1, 100);
+        assert!(cache.pin(&1).is_some());
+        assert!(budget.charge(LIMIT).is_err());
+        assert!(cache.contains_key(&1));
+    });
+}
+
+#[test]
 fn entry_that_is_heavier_than_the_batch_gets_in() {
     let budget = budget();
     let (first, second) = (within(&budget, LIMIT), within(&budget, LIMIT));

@@ -1,7 +1,8 @@
 //! Empty types, iteration over time, `catch_unwind`, and settings that are seldom used.
 
 use manycore_cache::{Builder, Cache, Cause, Eviction};
-use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
@@ -51,6 +52,31 @@ fn a_cache_can_be_used_across_a_caught_panic() {
     let caught = catch_unwind(|| *cache.get_or_insert_with(1, || panic!("as the test wants it")));
     assert!(caught.is_err());
     assert_eq!(*cache.get_or_insert_with(1, || 2), 2);
+}
+
+/// The payload of a panic, which panics again when it is dropped, unless it is the first.
+struct Payload(u64);
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        assert!(self.0 == 0, "as the test wants it");
+    }
+}
+
+#[test]
+fn of_many_panics_the_caller_gets_the_first_whatever_the_payloads_of_the_others_do() {
+    let told = Arc::new(AtomicU64::new(0));
+    let count = told.clone();
+    // One bucket, whose entries leave together.
+    let cache = Cache::builder(10)
+        .initial_entries(1)
+        .listener(move |_: &u32, _: &u32, _| panic_any(Payload(count.fetch_add(1, SeqCst))))
+        .build()
+        .unwrap();
+    (0..3).for_each(|key| _ = cache.insert(key, key));
+    let payload = catch_unwind(AssertUnwindSafe(|| cache.invalidate_all())).unwrap_err();
+    assert_eq!(payload.downcast_ref::<Payload>().map(|payload| payload.0), Some(0));
+    assert_eq!((told.load(SeqCst), cache.len()), (3, 0));
 }
 
 /// An update that makes room does not evict the entry that it is about.
@@ -111,6 +137,37 @@ fn the_parts_of_a_footprint_are_what_is_in_use() {
     (0..1_000_u64).for_each(|key| _ = few.insert(key, key));
     let few = few.footprint();
     assert!((16_000..64_000).contains(&few.entries) && few.free == 0, "{few:?}");
+}
+
+/// A key with the hash of all others.
+#[derive(PartialEq, Eq)]
+struct Same(u32);
+
+impl Hash for Same {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+#[test]
+fn a_footprint_counts_the_buckets_that_long_chains_take() {
+    let cache = Cache::builder(100).initial_entries(100).build().unwrap();
+    let chains = |keys: std::ops::Range<u32>| {
+        keys.for_each(|key| _ = cache.insert(Same(key), key));
+        cache.footprint().chains
+    };
+    assert_eq!(chains(0..7), 0);
+    // Six entries are in each bucket that leads to another, and up to seven in the last one.
+    assert_eq!([chains(7..13), chains(13..19), chains(19..25)], [64, 2 * 64, 3 * 64]);
+}
+
+/// For each bucket there is a word that remembers what was evicted, and a word of the queue.
+#[test]
+fn a_footprint_counts_what_probation_takes() {
+    let tables = |eviction| {
+        let builder = Cache::<u64, u64>::builder(1_000).initial_entries(1_000);
+        builder.eviction(eviction).build().unwrap().footprint().tables
+    };
+    let (buckets, all) = (tables(Eviction::Clock), tables(Eviction::ScanResistant));
+    assert!(all - buckets >= buckets / 64 * 8, "{all} bytes with probation, {buckets} without");
 }
 
 #[test]
