@@ -482,11 +482,11 @@ fn entries_are_lent_and_copied_one_by_one() {
     let map: HashMap<u32, u32> = (0..100).map(|key| (key, 2 * key)).collect();
     let mut copy = HashMap::<u32, u32>::new();
     copy.extend(map.enter().iter());
-    copy.extend([(100, 0)]);
-    (&copy).extend([(100, 200)]);
+    copy.extend([(100, 200), (101, 0)]);
+    (&copy).extend([(101, 202)]);
     let view = copy.enter();
     let sorted = |found: Vec<u32>| found.into_iter().collect::<BTreeSet<_>>();
-    let expected = |times: u32| (0..101_u32).map(|key| key * times).collect::<BTreeSet<u32>>();
+    let expected = |times: u32| (0..102_u32).map(|key| key * times).collect::<BTreeSet<u32>>();
     assert_eq!(sorted(view.keys().copied().collect()), expected(1));
     assert_eq!(sorted(view.values().copied().collect()), expected(2));
     assert!(view.iter().chain(&view).all(|(key, value)| *value == 2 * key));
@@ -497,21 +497,25 @@ fn entries_are_lent_and_copied_one_by_one() {
 fn refreshed_view_holds_nothing_back() {
     let value = Arc::new(());
     let map = Arc::new(HashMap::from([(1, value.clone())]));
-    let set = HashSet::from([Named(1, "")]);
+    let member = Arc::new(1);
+    let set = HashSet::from([member.clone()]);
+    let collect = || [map.domain(), set.domain()].map(Domain::collect);
     let (mut view, mut owned, mut members) = (map.enter(), map.enter_owned(), set.enter());
     assert!(view.get(&1).is_some() && owned.get(&1).is_some());
-    assert!(map.remove(&1));
-    (0..4).for_each(|_| map.domain().collect());
+    assert!(map.remove(&1) && members.contains(&1) && set.remove(&1));
+    (0..4).for_each(|_| _ = collect());
     assert_eq!(Arc::strong_count(&value), 2, "two views may have it");
+    assert_eq!(Arc::strong_count(&member), 2, "a view may have it");
     owned.refresh();
     (0..4).for_each(|_| map.domain().collect());
     assert_eq!(Arc::strong_count(&value), 2, "a view may have it");
     view.refresh();
     members.refresh();
     owned.refresh();
-    (0..4).for_each(|_| map.domain().collect());
-    assert_eq!(Arc::strong_count(&value), 1);
-    assert!(view.is_empty() && owned.get(&1).is_none() && members.len() == 1);
+    (0..4).for_each(|_| _ = collect());
+    assert_eq!((Arc::strong_count(&value), Arc::strong_count(&member)), (1, 1));
+    assert!(view.is_empty() && owned.get(&1).is_none() && members.is_empty());
+    assert!(std::ptr::eq(set.domain(), set.domain()));
     assert!(!std::ptr::eq(set.domain(), map.domain()));
 }
 
