@@ -179,6 +179,12 @@ impl<T: Growing> Root<T> {
         table.growth().old.leads_nowhere(section).then_some(table)
     }
 
+    /// Returns true if `table` is the root. The section keeps `table` alive.
+    #[inline(always)]
+    pub(super) fn is(&self, table: &T) -> bool {
+        self.table.load_if(table).is_some()
+    }
+
     /// Makes the first table, unless another thread has.
     #[cold]
     fn make(&self, buckets: usize, section: &Section<'_>) {

@@ -314,7 +314,8 @@ where
         entry: &'s Entry<K, V>,
         next: Option<Owned<Entry<K, V>>>,
     ) -> Result<Option<&'s Entry<K, V>>, NotLinked<K, V>> {
-        let replaced = match self.table_now() {
+        // A view that goes on in a table that is being replaced would never help (growth.G2).
+        let replaced = match self.table_now().filter(|table| self.map.root.is(table)) {
             Some(table) => self.map.replace_now(table, entry, next, &self.section),
             None => Err(next),
         };
