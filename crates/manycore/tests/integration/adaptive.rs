@@ -236,13 +236,30 @@ fn updates_of_one_thread_alone_leave_a_lock() {
     assert_eq!(sum.mode(), Mode::Direct);
 }
 
-/// Loads the object from two threads until it is in `mode`.
-fn settles(sum: &Sum, mode: Mode, updates: u64, reads: u64) {
+/// Loads the object until it is in `mode`.
+fn settles(sum: &Sum, mode: Mode, load: impl Fn(&Sum)) {
     let until = std::time::Instant::now() + Duration::from_secs(60);
     while sum.mode() != mode {
         assert!(std::time::Instant::now() < until, "{mode:?}: {}", sum.stats());
-        load_by_two(sum, 100, updates, reads);
+        load(sum);
     }
+}
+
+/// Updates on two threads, each of which sleeps in a few reads. So the other one waits for the
+/// lock, also where other programs leave little time on a second processor.
+fn contend(sum: &Sum) {
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    (0..100).for_each(|_| sum.update(Add(1)));
+                    let held = sum.read();
+                    thread::sleep(Duration::from_micros(50));
+                    drop(held);
+                }
+            });
+        }
+    });
 }
 
 #[test]
@@ -251,12 +268,12 @@ fn load_decides_the_mode_both_ways() {
     let sum = Sum::new(0);
     assert_eq!(sum.mode(), Mode::Direct);
     for _ in 0..2 {
-        settles(&sum, Mode::Shared, 1, 1_000);
-        settles(&sum, Mode::Direct, 1, 1);
-        // Logs take a wait for the lock, which two threads on one processor seldom have.
+        settles(&sum, Mode::Shared, |sum| load_by_two(sum, 100, 1, 1_000));
+        settles(&sum, Mode::Direct, |sum| load_by_two(sum, 100, 1, 1));
+        // Logs take several waits for the lock in a short time. On one processor there are none.
         if thread::available_parallelism().is_ok_and(|processors| processors.get() > 1) {
-            settles(&sum, Mode::Logs, 1_000, 0);
-            settles(&sum, Mode::Direct, 1, 1);
+            settles(&sum, Mode::Logs, contend);
+            settles(&sum, Mode::Direct, |sum| load_by_two(sum, 100, 1, 1));
         }
     }
 }
@@ -309,7 +326,7 @@ fn pinned_object_stays() {
         load(&sum, 50, 1, 1_000);
         assert_eq!((sum.mode(), sum.stats().pinned), (mode, true));
         sum.unpin();
-        settles(&sum, Mode::Shared, 1, 1_000);
+        settles(&sum, Mode::Shared, |sum| load_by_two(sum, 100, 1, 1_000));
     }
 }
 
