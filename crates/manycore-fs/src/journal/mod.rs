@@ -13,8 +13,9 @@
 //!   could not be written stays in the buffer, and is written again at the same place.
 //! - journal.J3 A change is refused before it has begun if the buffer is full. So appending does
 //!   not fail, and does not wait for the disk under the locks of a change.
-//! - journal.J4 After a failed `fdatasync` nobody knows what is on disk, nor after one of the folder
-//!   which log it names there. So nothing is written any more, and all changes are refused.
+//! - journal.J4 After a failed `fdatasync` nobody knows what is on disk. After a failed `fsync` of
+//!   the folder nobody knows which log it names there. So nothing is written any more, and all
+//!   changes are refused.
 
 pub(crate) mod record;
 
