@@ -6,6 +6,7 @@ use crate::buffers::Budget;
 use crate::clients::Clients;
 use crate::latency::Latency;
 use crate::log::Log;
+use crate::protocol::GET_LINE_MAX;
 use crate::tls::{Files, Tls};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -67,6 +68,8 @@ pub struct Settings {
     /// Seconds after which a stalled connection with bytes in its buffers is closed while buffers
     /// are scarce; 0 is never.
     pub buffer_timeout: u64,
+    /// The most bytes of the line of a `get`.
+    pub get_line_max: usize,
     /// The verbosity of the log.
     pub verbosity: u8,
     /// The length of the queue of connections to be accepted.
@@ -112,6 +115,7 @@ impl Default for Settings {
             socket: None,
             idle_timeout: 0,
             buffer_timeout: 30,
+            get_line_max: GET_LINE_MAX,
             verbosity: 0,
             backlog: 1024,
             listen: String::new(),

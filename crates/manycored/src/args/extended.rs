@@ -1,6 +1,7 @@
 //! The options behind `-o`.
 
 use crate::buffers;
+use crate::protocol::{GET_LINE_MAX, LINE_MAX};
 use crate::tls::Files;
 use std::str::FromStr;
 
@@ -10,6 +11,7 @@ pub(super) struct Extended {
     pub(super) idle_timeout: u64,
     pub(super) buffers: buffers::Options,
     pub(super) udp_ratio: Option<usize>,
+    pub(super) get_line_max: usize,
     pub(super) tls: Files,
     /// Whether the server sweeps for expired items.
     pub(super) crawls: bool,
@@ -37,6 +39,10 @@ use Value::{Any, MaybeNumber, Number, Ratio, Word};
 
 /// The largest number that memcached reads as 32 bits.
 const MOST: u64 = u32::MAX as u64;
+
+/// The most that a line of a `get` may be allowed: each part of it that arrives is looked through
+/// from the line's start.
+const GET_LINES_MAX: u64 = 16 << 20;
 
 /// Names that only tune mechanisms which do not exist here, and their possible values.
 const NO_EFFECT: &[(&str, Value)] = &[
@@ -124,6 +130,7 @@ impl Extended {
             idle_timeout: 0,
             buffers,
             udp_ratio: None,
+            get_line_max: GET_LINE_MAX,
             tls: Files::default(),
             crawls: true,
             tracks_sizes: false,
@@ -145,6 +152,10 @@ impl Extended {
             "idle_timeout" => self.idle_timeout = number(name, value)?,
             "watcher_logbuf_size" => {
                 self.watcher_buffer = number::<u32>(name, value)? as usize * 1024;
+            }
+            "get_line_max" => {
+                Number(LINE_MAX as u64, GET_LINES_MAX).check(name, value)?;
+                self.get_line_max = number(name, value)?;
             }
             "udp_reply_ratio" => self.udp_ratio = Some(number(name, value)?),
             _ if self.buffers.take(name, value.unwrap_or(""), warnings)? => {}

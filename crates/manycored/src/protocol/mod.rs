@@ -35,12 +35,12 @@ use memchr::{memchr, memchr2};
 pub const KEY_MAX: usize = 250;
 /// The longest line, except for gets.
 pub const LINE_MAX: usize = 2048;
-/// The longest line of a get.
+/// The longest line of a get, unless the parser has another limit.
 pub const GET_LINE_MAX: usize = 1 << 20;
 
 /// The reply to a longer line of a get; the connection is closed. (Other lines that are too long
 /// close it without a reply, as in memcached.)
-pub const GET_LINE_TOO_LONG: &str = "CLIENT_ERROR line too long: a get has at most 1048576 bytes";
+pub const GET_LINE_TOO_LONG: &str = "CLIENT_ERROR line too long: get_line_max limits a get";
 
 /// The reply to an unknown command.
 pub const ERROR: &str = "ERROR";
@@ -237,6 +237,8 @@ pub struct Parser {
     gets: Option<Gets>,
     /// The largest value.
     value_max: usize,
+    /// The longest line of a get.
+    get_line_max: usize,
 }
 
 /// A marker in `to_drop`: a value of unknown length may follow.
@@ -254,7 +256,14 @@ impl Parser {
     /// Makes the parser of a new stream, for values of at most `value_max` bytes.
     #[must_use]
     pub fn new(value_max: usize) -> Self {
-        Self { to_drop: 0, gets: None, value_max: value_max.min(i32::MAX as usize - 2) }
+        let value_max = value_max.min(i32::MAX as usize - 2);
+        Self { to_drop: 0, gets: None, value_max, get_line_max: GET_LINE_MAX }
+    }
+
+    /// Sets the longest line of a get, but not below [`LINE_MAX`].
+    #[must_use]
+    pub fn with_get_line_max(self, bytes: usize) -> Self {
+        Self { get_line_max: bytes.max(LINE_MAX), ..self }
     }
 
     /// Returns true if the stream may end here without cutting off a request.
@@ -289,7 +298,7 @@ impl Parser {
         if let Some((store, used)) = classic::plain_set(input, self.value_max) {
             return step(used, Request::Store(store), false);
         }
-        match line_of(input) {
+        match line_of(input, self.get_line_max) {
             Line::More => Step::More(0),
             Line::TooLong => {
                 let reply = if asks_for_keys(input) { GET_LINE_TOO_LONG } else { "" };
@@ -396,13 +405,13 @@ fn single(input: &[u8]) -> Option<(&[u8], usize)> {
 }
 
 #[inline]
-fn line_of(input: &[u8]) -> Line<'_> {
+fn line_of(input: &[u8], get_line_max: usize) -> Line<'_> {
     let Some(end) = memchr(b'\n', input) else {
         // Only the place of the line's end decides (protocol.P1).
-        let most = if asks_for_keys(input) { GET_LINE_MAX } else { LINE_MAX };
+        let most = if asks_for_keys(input) { get_line_max } else { LINE_MAX };
         return if input.len() > most { Line::TooLong } else { Line::More };
     };
-    if end > LINE_MAX && (end > GET_LINE_MAX || !asks_for_keys(input)) {
+    if end > LINE_MAX && (end > get_line_max || !asks_for_keys(input)) {
         return Line::TooLong;
     }
     let line = match &input[..end] {
@@ -494,7 +503,8 @@ mod tests {
 
     #[test]
     fn lines_are_too_long_by_the_place_of_their_end_alone() {
-        let closes = |input: &[u8]| match Parser::new(100).next(input) {
+        let limited = |most| Parser::new(100).with_get_line_max(most);
+        let closes = |input: &[u8], most| match limited(most).next(input) {
             Step::Request { request: Request::Close(reply), .. } => {
                 assert_eq!(reply.is_empty(), input.starts_with(b"x"));
                 true
@@ -502,14 +512,15 @@ mod tests {
             Step::Request { .. } => false,
             more => more != Step::More(0),
         };
-        for (start, most) in [("x", 2_048), ("get ", 1_048_576), (" gats 1 ", 1_048_576)] {
+        let limits = [("x", 2_048), ("get ", 1_048_576), (" gats 1 ", 1_048_576), ("get ", 5_000)];
+        for (start, most) in limits {
             for length in [most - 1, most, most + 1, most + 2] {
                 // Of many keys, for a key has its own limit.
                 let mut line = [start.as_bytes(), &b"k ".repeat(length / 2)].concat();
                 line.truncate(length);
-                assert_eq!(closes(&line), length > most, "{start:?}, {length}");
+                assert_eq!(closes(&line, most), length > most, "{start:?}, {length}");
                 line.push(b'\n');
-                assert_eq!(closes(&line), length > most, "{start:?}, {length}");
+                assert_eq!(closes(&line, most), length > most, "{start:?}, {length}");
             }
         }
     }

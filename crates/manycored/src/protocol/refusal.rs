@@ -13,7 +13,7 @@ impl Parser {
     /// Another such line is refused, too, and changes nothing; anything else closes the connection.
     #[cold]
     pub(super) fn next_distrusted<'a>(&self, input: &'a [u8]) -> Step<'a> {
-        let (line, used) = match line_of(input) {
+        let (line, used) = match line_of(input, self.get_line_max) {
             Line::More => return Step::More(0),
             Line::TooLong => return step(input.len(), Request::Close(""), false),
             Line::Whole(line, used) => (line, used),
@@ -30,7 +30,7 @@ impl Parser {
     /// changes nothing if no value is awaited here.
     pub fn refuse_value<'a>(&mut self, input: &'a [u8]) -> Option<Step<'a>> {
         // A value is awaited behind a whole line. (`next` is a part of its caller's loop.)
-        let Line::Whole(line, used) = line_of(input) else { return None };
+        let Line::Whole(line, used) = line_of(input, self.get_line_max) else { return None };
         if !self.is_between() {
             return None;
         }

@@ -245,6 +245,7 @@ impl<'s> Worker<'s> {
         let tls_session = tls.and_then(|tls| tls.begin(queue.demand));
         let is_lost = tls.is_some() && tls_session.is_none();
         let session = Session::new(store.limits().item).speaking(queue.language);
+        let session = session.with_get_line_max(self.shared.server.settings.get_line_max);
         let (descriptor, second) = (socket.as_raw_fd(), store.clock().second());
         let session = session.of_client(descriptor);
         debug_assert!(self.connections[index].is_none(), "server.V1: an index is given out twice");

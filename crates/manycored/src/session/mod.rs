@@ -76,6 +76,12 @@ impl Session {
         }
     }
 
+    /// Sets the longest line of a `get`, in bytes.
+    #[must_use]
+    pub fn with_get_line_max(self, bytes: usize) -> Self {
+        Self { parser: self.parser.with_get_line_max(bytes), ..self }
+    }
+
     /// Sets the protocol of the listener, if the listener fixes one.
     #[must_use]
     pub fn speaking(self, language: Option<Language>) -> Self {

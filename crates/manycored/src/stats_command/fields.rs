@@ -233,6 +233,7 @@ pub(super) fn settings(store: &Store, server: &ServerState, out: &mut Vec<u8>) {
     line(out, "num_napi_ids", 0);
     line(out, "memory_file", settings.memory_file.as_deref().unwrap_or("(null)"));
     line(out, "client_flags_size", 4);
+    line(out, "get_line_max", settings.get_line_max);
     line(out, "server", SERVER);
 }
 

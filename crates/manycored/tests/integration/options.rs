@@ -79,4 +79,9 @@ fn line_of_keys_above_the_limit_is_told_and_counted() {
     let reply = String::from_utf8(server.talk(&line)).unwrap();
     assert_eq!(reply, format!("{}\r\n", manycored::protocol::GET_LINE_TOO_LONG));
     assert_eq!(server.stat("long_lines"), 1);
+    let line = [&b"get"[..], &b" key".repeat(1_300), b"\r\n"].concat();
+    assert_eq!(server.talk(&line), b"END\r\n");
+    let server = Running::start("-t 1 -o get_line_max=5000");
+    assert_eq!(String::from_utf8(server.talk(&line)).unwrap(), reply);
+    assert_eq!(server.stat("long_lines"), 1);
 }
