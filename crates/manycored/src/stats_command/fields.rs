@@ -134,8 +134,8 @@ fn kept(store: &Store, settings: &Settings, out: &mut Vec<u8>) {
         put("evicted_active", &gone.evicted_active);
     }
     put("evictions", &gone.evicted);
-    put("reclaimed", &gone.expired.saturating_sub(sweeps.reclaimed));
-    put("crawler_reclaimed", &sweeps.reclaimed);
+    put("reclaimed", &gone.expired.saturating_sub(sweeps.expired));
+    put("crawler_reclaimed", &(sweeps.expired + sweeps.flushed));
     put("crawler_items_checked", &sweeps.checked);
     zeros(out, &["lrutail_reflocked"]);
     if settings.has_lru_fields {
@@ -266,7 +266,7 @@ fn age(store: &Store) -> u32 {
 pub(super) fn items(store: &Store, out: &mut Vec<u8>) {
     let items = store.len() as u64;
     let (gone, sweeps, totals) = (store.departures(), store.sweeps(), store.totals());
-    if items == 0 && gone.evicted == 0 && sweeps.reclaimed == 0 {
+    if items == 0 && gone.evicted == 0 && sweeps.expired + sweeps.flushed == 0 {
         return;
     }
     let age = age(store);
@@ -285,11 +285,11 @@ pub(super) fn items(store: &Store, out: &mut Vec<u8>) {
         ("evicted_time", gone.evicted_time),
         ("outofmemory", totals.store_no_memory),
         ("tailrepairs", 0),
-        ("reclaimed", gone.expired.saturating_sub(sweeps.reclaimed)),
+        ("reclaimed", gone.expired.saturating_sub(sweeps.expired)),
         ("expired_unfetched", gone.expired_unfetched),
         ("evicted_unfetched", gone.evicted_unfetched),
         ("evicted_active", gone.evicted_active),
-        ("crawler_reclaimed", sweeps.reclaimed),
+        ("crawler_reclaimed", sweeps.expired + sweeps.flushed),
         ("crawler_items_checked", sweeps.checked),
         ("lrutail_reflocked", 0),
         ("moves_to_cold", 0),

@@ -50,6 +50,7 @@ use foldhash::quality::RandomState;
 use manycore_cache::{Cache, Cause, Cursor};
 use memory::Memory;
 use prefixes::Prefixes;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
@@ -135,6 +136,7 @@ pub struct Store {
     is_sweeping: AtomicBool,
     sweeps: AtomicU64,
     swept: AtomicU64,
+    swept_flushed: AtomicU64,
     checked: AtomicU64,
 }
 
@@ -145,8 +147,10 @@ pub struct Sweeps {
     pub is_running: bool,
     /// The number of searches.
     pub started: u64,
-    /// Items that they removed.
-    pub reclaimed: u64,
+    /// Expired items that they removed.
+    pub expired: u64,
+    /// Flushed items that they removed.
+    pub flushed: u64,
     /// Items that they looked at.
     pub checked: u64,
 }
@@ -214,6 +218,7 @@ impl Store {
             is_sweeping: AtomicBool::new(false),
             sweeps: AtomicU64::new(0),
             swept: AtomicU64::new(0),
+            swept_flushed: AtomicU64::new(0),
             checked: AtomicU64::new(0),
         }
     }
@@ -448,7 +453,13 @@ impl Store {
         let suspect = self.suspect.load(Ordering::SeqCst);
         // ORDER: Relaxed; a flush that is missed now is seen the next time.
         if self.has_dead.swap(false, Ordering::Relaxed) || !old.is_empty() {
-            self.cache.retain(|entry| !self.is_dead(entry.key()));
+            let flushed = Cell::new(0);
+            self.cache.retain(|entry| {
+                let is_dead = self.is_dead(entry.key());
+                flushed.set(flushed.get() + u64::from(is_dead));
+                !is_dead
+            });
+            self.swept_flushed.fetch_add(flushed.get(), Ordering::Relaxed);
         }
         let is_over = |all: &Prefixes| !old.is_empty() && all.forget(&old);
         if self.prefixes.as_ref().is_some_and(is_over) {
@@ -512,7 +523,8 @@ impl Store {
         Sweeps {
             is_running: self.is_crawl_wanted() || self.is_sweeping.load(Ordering::Relaxed),
             started: self.sweeps.load(Ordering::Relaxed),
-            reclaimed: self.swept.load(Ordering::Relaxed),
+            expired: self.swept.load(Ordering::Relaxed),
+            flushed: self.swept_flushed.load(Ordering::Relaxed),
             checked: self.checked.load(Ordering::Relaxed),
         }
     }

@@ -172,5 +172,7 @@ fn what_became_of_items_is_counted() {
     server.talk(b"set a 0 1 1\r\nx\r\n");
     std::thread::sleep(std::time::Duration::from_millis(1300));
     assert_eq!(server.talk(b"lru_crawler crawl all\r\n"), b"OK\r\n");
-    wait_for("the crawler", || (server.stat("crawler_reclaimed") == 1).then_some(()));
+    // The flushed item, too.
+    wait_for("the crawler", || (server.stat("crawler_reclaimed") == 2).then_some(()));
+    assert_eq!((server.stat("reclaimed"), server.stat("curr_items")), (1, 0));
 }
