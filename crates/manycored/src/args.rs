@@ -164,8 +164,8 @@ pub struct Args {
     /// buffer_timeout=SECONDS, after which an idle connection with buffered data is closed while
     /// more than half of that is taken (default: 30; 0 is never); udp_reply_ratio=NUM, the largest
     /// ratio of a UDP reply to its request, in bytes (default: 100, and no limit on loopback; 0 is
-    /// no limit); get_line_max=BYTES, the longest line of a get (default: 1048576; at most 16777216);
-    /// watcher_logbuf_size=KB, the buffer of a slow "watch" client; track_sizes for
+    /// no limit); get_line_max=BYTES, the longest line of a get (default: 1048576; at most
+    /// 16777216); watcher_logbuf_size=KB, the buffer of a slow "watch" client; track_sizes for
     /// "stats sizes"; no_lru_crawler, no sweep for expired items; with -Z, ssl_chain_cert=FILE,
     /// ssl_key=FILE, ssl_ca_cert=FILE, ssl_verify_mode=NUM (client certificates: 0 not requested, 1
     /// verified if sent, 2 required), ssl_min_version=NUM (2 is TLS 1.2, 3 is 1.3) and

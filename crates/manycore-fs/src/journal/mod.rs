@@ -112,7 +112,7 @@ pub(crate) struct Opened {
     pub(crate) compact: u64,
 }
 
-/// What was cut off a log. See [`FileSystem::recovered`].
+/// What was cut off a log. See [`recovered`](crate::FileSystem::recovered).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Recovered {
