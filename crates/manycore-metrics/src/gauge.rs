@@ -27,8 +27,9 @@ const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
 ///
 /// static OPEN: Gauge = Gauge::new();
 ///
-/// OPEN.add(3.0);
-/// OPEN.sub(1.0);
+/// OPEN.add(2.0);
+/// OPEN.inc();
+/// OPEN.dec();
 /// assert_eq!(OPEN.get(), 2.0);
 /// OPEN.set(0.25);
 /// OPEN.add(1.0);
@@ -71,6 +72,18 @@ impl Gauge {
     #[inline]
     pub fn sub(&self, n: f64) {
         self.add(-n);
+    }
+
+    /// Adds one.
+    #[inline]
+    pub fn inc(&self) {
+        self.whole.add(1);
+    }
+
+    /// Subtracts one.
+    #[inline]
+    pub fn dec(&self) {
+        self.whole.add(-1);
     }
 
     /// Sets the value.

@@ -80,6 +80,7 @@ mod error;
 mod family;
 mod gauge;
 mod histogram;
+mod metric_vec;
 mod names;
 #[cfg(feature = "metrics")]
 mod recorder;
@@ -91,6 +92,7 @@ pub use counter::Counter;
 pub use error::RegisterError;
 pub use gauge::Gauge;
 pub use histogram::{Histogram, HistogramOptions, HistogramReading};
+pub use metric_vec::MetricVec;
 #[cfg(feature = "metrics")]
 pub use recorder::Recorder;
 pub use registry::{Registry, RegistryBuilder};

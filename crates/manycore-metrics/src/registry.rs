@@ -5,7 +5,7 @@
 
 use crate::family::{Family, Members, Series};
 use crate::names::{self, Labels, SampleNames};
-use crate::{Counter, Gauge, Histogram, HistogramOptions, RegisterError, text};
+use crate::{Counter, Gauge, Histogram, HistogramOptions, MetricVec, RegisterError, text};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// reports all of them.
 ///
 /// A clone is the same registry. The calls that find or create a metric take a lock and copy the
-/// labels. So code that updates a metric often should keep the returned handle. Registered metrics
+/// labels. So code that updates a metric often should keep the returned handle, or find it in a
+/// [`MetricVec`] if the labels' values vary. Registered metrics
 /// stay: a label with many values (users, paths with ids) is a leak.
 ///
 /// - Names: characters that Prometheus does not accept become underscores, so `http.requests` and
@@ -215,6 +216,42 @@ impl Registry {
         labels: &[(&str, &str)],
     ) -> Result<Arc<Histogram>, RegisterError> {
         self.try_find_or_create(name, labels)
+    }
+
+    /// Returns the counters with this name and these labels, found by the labels' values without a
+    /// lock.
+    ///
+    /// # Panics
+    /// If the name of a label begins with two underscores or comes twice.
+    #[must_use]
+    pub fn counter_vec<const N: usize>(
+        &self,
+        name: &str,
+        labels: [&str; N],
+    ) -> MetricVec<Counter, N> {
+        MetricVec::new(self, name, labels, Self::try_counter)
+    }
+
+    /// As [`counter_vec`](Self::counter_vec), of gauges.
+    ///
+    /// # Panics
+    /// If [`counter_vec`](Self::counter_vec) would.
+    #[must_use]
+    pub fn gauge_vec<const N: usize>(&self, name: &str, labels: [&str; N]) -> MetricVec<Gauge, N> {
+        MetricVec::new(self, name, labels, Self::try_gauge)
+    }
+
+    /// As [`counter_vec`](Self::counter_vec), of histograms.
+    ///
+    /// # Panics
+    /// If [`counter_vec`](Self::counter_vec) would, or if a label is named `le` or `quantile`.
+    #[must_use]
+    pub fn histogram_vec<const N: usize>(
+        &self,
+        name: &str,
+        labels: [&str; N],
+    ) -> MetricVec<Histogram, N> {
+        MetricVec::new(self, name, labels, Self::try_histogram)
     }
 
     /// Sets the help text of the metrics with this name, for readers of reports.

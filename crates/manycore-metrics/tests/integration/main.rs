@@ -1,5 +1,6 @@
 //! What is reported, by each of the ways, is what was counted.
 
+mod metric_vec;
 mod otel;
 mod prometheus;
 mod recorder;
