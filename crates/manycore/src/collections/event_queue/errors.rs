@@ -10,15 +10,15 @@ use std::fmt;
 /// let queue = EventQueue::builder().max_events(1).build()?;
 /// queue.send("first").unwrap();
 /// match queue.try_send("second") {
+///     Ok(()) => unreachable!("it has room for one"),
 ///     Err(SendError::Full(event)) => assert_eq!(event, "second"), // drop it, or try again later
-///     other => unreachable!("{other:?}"),
+///     Err(SendError::Closed(_)) => unreachable!("nobody closed it"),
 /// }
 /// # Ok::<(), manycore::oplog::BuildError>(())
 /// ```
 #[doc(alias = "TrySendError")]
 #[doc(alias = "SendTimeoutError")]
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum SendError<E> {
     /// The queue is at its bound ([`try_send`](super::EventQueue::try_send)), or was so until the
     /// deadline ([`send_timeout`](super::EventQueue::send_timeout)). A send that waits without a
@@ -73,7 +73,6 @@ impl<E> std::error::Error for SendError<E> {}
 #[doc(alias = "TryRecvError")]
 #[doc(alias = "RecvTimeoutError")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum RecvError {
     /// No event is there, or none came in time.
     Empty,
