@@ -39,9 +39,15 @@ pub(super) struct Policy {
     reads: u32,
     updates: u64,
     began: u64,
-    /// Decides whether collections of many dirty slots use a tree.
-    tree: Trial,
-    /// Collections in that trial's window, their dirty slots, and how long they took.
+    /// Decides whether collections of many dirty slots use a tree. Few objects ever have any.
+    tree: Option<Box<TreeTrial>>,
+}
+
+/// A trial, and the collections in its window: their number, their dirty slots, and the time that
+/// they took.
+#[derive(Debug, Default)]
+struct TreeTrial {
+    trial: Trial,
     collections: u32,
     slots: u64,
     ticks: u64,
@@ -100,17 +106,18 @@ impl Policy {
 
     /// Returns true if a collection of many dirty slots uses a tree.
     pub(super) fn wants_tree(&self) -> bool {
-        self.tree.is_second()
+        self.tree.as_ref().is_some_and(|tree| tree.trial.is_second())
     }
 
     /// Notes a collection of many dirty slots, which took `ticks`.
     pub(super) fn note_collection(&mut self, has_tree: bool, slots: usize, ticks: u64) {
-        self.collections += 1;
-        self.slots += slots as u64;
-        self.ticks = self.ticks.saturating_add(ticks);
-        if self.collections == COLLECTIONS {
-            self.collections = 0;
-            self.tree.note(has_tree, take(&mut self.slots), take(&mut self.ticks), true);
+        let tree = self.tree.get_or_insert_default();
+        tree.collections += 1;
+        tree.slots += slots as u64;
+        tree.ticks = tree.ticks.saturating_add(ticks);
+        if tree.collections == COLLECTIONS {
+            tree.collections = 0;
+            tree.trial.note(has_tree, take(&mut tree.slots), take(&mut tree.ticks), true);
         }
     }
 }
