@@ -11,6 +11,8 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("Pointer", "on_unimplemented", "sealed"),
     ("PairDelta", "non_exhaustive", "a measurement that callers make up in their tests"),
     ("Progress", "non_exhaustive", "callers take it apart"),
+    ("SendError", "non_exhaustive", "callers match all of it"),
+    ("RecvError", "non_exhaustive", "callers match all of it"),
 ];
 
 /// An `impl`, split into the text before its brace and the text inside.
