@@ -123,14 +123,19 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             // guards `inner`; user code that runs in here does not access it (`begin_merging`).
             let inner = unsafe { &mut *inner };
             inner.window = 0;
-            self.collect(inner);
+            let trial = self.collect(inner);
             // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
             unsafe { self.apply(inner) };
+            // With a tree, applying takes less time, too.
+            if let Some(InTrial { began, has_tree, slots }) = trial {
+                let ticks = self.clock().ticks_now().saturating_sub(began);
+                inner.policy.note_collection(has_tree, slots, ticks);
+            }
         });
     }
 
-    /// Collects every dirty slot and the late updates.
-    fn collect(&self, inner: &mut Inner<L>) {
+    /// Collects every dirty slot and the late updates. Returns a collection that is to be timed.
+    fn collect(&self, inner: &mut Inner<L>) -> Option<InTrial> {
         if L::ORDERED {
             // This thread's earlier stores must be visible before the cut. Otherwise an updater
             // that has not seen them could have a stamp above the cut (oplog.D1). The full fence
@@ -144,11 +149,13 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         // BUG: a read that finds no slot dirty ignores late updates (late.L2).
         let late = !self.late.is_empty() && !seeded_bug!("forgotten-late");
         if inner.slots.is_empty() && !late {
-            return;
+            return None;
         }
-        let (slots, tries_tree) = (inner.slots.len(), self.tries_tree(inner));
-        let began = tries_tree.then(|| self.clock().ticks_now());
-        let has_tree = self.wants_tree(inner);
+        let (slots, has_tree) = (inner.slots.len(), self.wants_tree(inner));
+        let trial = self.tries_tree(inner).then(|| {
+            let began = self.clock().ticks_now();
+            InTrial { began, has_tree, slots }
+        });
         if has_tree {
             if let Some(panic) = self.collect_tree(inner) {
                 let _poison = Poison(self);
@@ -159,11 +166,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         } else {
             self.collect_frozen(inner);
         }
-        if let Some(began) = began {
-            let ticks = self.clock().ticks_now().saturating_sub(began);
-            inner.policy.note_collection(has_tree, slots, ticks);
-        }
         self.collect_late(inner);
+        trial
     }
 
     /// Applies the collected logs, unless the object is poisoned.
@@ -254,6 +258,15 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         // `inner`. No user code runs in here.
         self.logs().inner.with_mut(|inner| unsafe { !(*inner).collected_logs.is_empty() })
     }
+}
+
+/// A collection whose time decides between forms ([`Policy`](super::policy::Policy)).
+struct InTrial {
+    /// When it began.
+    began: u64,
+    has_tree: bool,
+    /// The number of dirty slots.
+    slots: usize,
 }
 
 /// Poisons the hot state if it is dropped, that is, if applying panics.
