@@ -39,8 +39,9 @@
 //! - hash_map.H8 A view keeps the table that it has found while its section is open. The section
 //!   keeps the table from being freed, and the table's buckets say when they have moved. A bucket
 //!   that has not moved has its entries, also if its table is not the root any more. So an update
-//!   may work in it. If an update finds no entries in its bucket, or finds its table growing, it
-//!   goes to the root.
+//!   may work in it, even if the root changes meanwhile. An update begins at the root if its table
+//!   is not the root, if its bucket has no entries, or if its table is growing: it has to help
+//!   (growth.G2).
 //! - hash_map.H9 An update on the short path takes the lock by a compare-exchange that expects the
 //!   word that it saw before. If that succeeds, the entries are still here, and the tags are the
 //!   same. So if there was no tag of the key, the key is absent. If there was one, the word does

@@ -64,6 +64,13 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
         unsafe { self.table.get().as_ref() }
     }
 
+    /// As [`table_now`](Self::table_now), for an update. Returns `None` also if the table is being
+    /// replaced: a view that went on in it would never help to replace it (growth.G2).
+    #[inline(always)]
+    fn table_to_update(&self) -> Option<&Table<K, V>> {
+        self.table_now().filter(|table| self.map.root.is(table))
+    }
+
     /// Loads the current table. Returns `None` before the first insertion.
     fn table(&self) -> Option<&Table<K, V>> {
         let table = self.map.root.load(&self.section).as_ref();
@@ -314,8 +321,7 @@ where
         entry: &'s Entry<K, V>,
         next: Option<Owned<Entry<K, V>>>,
     ) -> Result<Option<&'s Entry<K, V>>, NotLinked<K, V>> {
-        // A view that goes on in a table that is being replaced would never help (growth.G2).
-        let replaced = match self.table_now().filter(|table| self.map.root.is(table)) {
+        let replaced = match self.table_to_update() {
             Some(table) => self.map.replace_now(table, entry, next, &self.section),
             None => Err(next),
         };

@@ -91,7 +91,7 @@ where
     #[inline(always)]
     pub fn insert_entry(&self, key: K, value: V) -> Option<(&K, &V)> {
         let (hash, entry) = self.map.begin_insert(key, value, &self.section);
-        let inserted = match self.table_now() {
+        let inserted = match self.table_to_update() {
             Some(table) => self.map.insert_now(table, hash, entry, &self.section),
             None => Err(entry),
         };
@@ -165,7 +165,7 @@ where
     {
         forbid_in_eq(self.map);
         let hash = self.hash(key);
-        let removed = match self.table_now() {
+        let removed = match self.table_to_update() {
             Some(table) => self.map.remove_now(table, hash, key, &self.section),
             None => None,
         };
