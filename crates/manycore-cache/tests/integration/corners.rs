@@ -59,7 +59,10 @@ struct Payload(u64);
 
 impl Drop for Payload {
     fn drop(&mut self) {
-        assert!(self.0 == 0, "as the test wants it");
+        if self.0 != 0 {
+            // What a destructor panics with is forgotten; this one has no memory to leak.
+            panic_any(());
+        }
     }
 }
 
