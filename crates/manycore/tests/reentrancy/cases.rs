@@ -155,6 +155,17 @@ pub fn assert_sound(name: &str, rows: &[Row]) {
     assert!(reached > 0, "{name}: no case reaches its callback");
 }
 
+/// Returns each case with the outcome that most of the walks found. All walks have the same cases.
+pub fn usual(walks: &[Vec<Row>]) -> Vec<Row> {
+    let of = |case: usize| {
+        let outcomes = || walks.iter().map(|rows| &rows[case].outcome);
+        let times = |outcome| outcomes().filter(|found| *found == outcome).count();
+        let usual = outcomes().max_by_key(|outcome| times(*outcome)).expect("there is a walk");
+        Row { outcome: usual.clone(), ..walks[0][case] }
+    };
+    (0..walks[0].len()).map(of).collect()
+}
+
 fn distinct(all: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
     let mut found = Vec::new();
     for one in all {
