@@ -123,6 +123,11 @@ impl Base {
         (!word.is_dead()).then_some(entries)
     }
 
+    /// Returns true if a file of the base has this number.
+    pub(crate) fn has(&self, ino: Ino, section: &Section<'_>) -> bool {
+        self.get(ino, section).is_some()
+    }
+
     /// Looks up an inode of the base.
     pub(crate) fn get<'s>(&self, ino: Ino, section: &'s Section<'_>) -> Option<&'s Inode> {
         match radix::get(&self.table, ino.0, section) {
@@ -258,13 +263,15 @@ impl Base {
             }
         };
         let number = |given: Option<Ino>| match (given, source) {
-            (Some(number), _) => number,
+            // A log has a number once, but for files of several names.
+            (Some(number), _) if self.has(number, section) => Err(Error::Exists),
+            (Some(number), _) => Ok(number),
             (None, Source::Host(numbers, _)) => numbers.next(),
             (None, Source::Log(_)) => unreachable!("a log has all numbers"),
         };
         let writer = Writer { token: FROZEN, account, section };
         let new: Link<Bucket> = Link::empty();
-        let mut made = Vec::new();
+        let (mut made, mut count) = (Vec::new(), 0);
         for (given, name) in &names {
             let path = Path::new(&*backing.path).join(OsStr::from_bytes(name));
             let stat = match rustix::fs::statat(&self.root, &path, AtFlags::SYMLINK_NOFOLLOW) {
@@ -276,18 +283,20 @@ impl Base {
             let hash = hash.of(name);
             let insert = |number| directory::insert(&new, hash, name, (number, file.kind), writer);
             if file.kind == Kind::Directory || stat.st_nlink <= 1 {
-                let number = number(*given);
+                let number = number(*given)?;
                 file.cookie.store(insert(number)?, Ordering::Relaxed);
+                count += 1;
                 made.push((number, file));
                 continue;
             }
+            count += 1;
             // A file of several names is there before any of them, whoever reads them first.
             let mut linked = lock(&self.linked);
             let id = (stat.st_dev as u64, stat.st_ino as u64);
             if let Some(number) = linked.get(&id) {
                 insert(*number)?;
             } else {
-                let number = number(*given);
+                let number = number(*given)?;
                 file.cookie.store(insert(number)?, Ordering::Relaxed);
                 self.insert(number, file, account, section);
                 linked.insert(id, number);
@@ -303,7 +312,7 @@ impl Base {
             directory::for_each(all, section, &mut |entry| named.push((entry.ino, entry.name)));
             journal.append(&[&record::directory(ino, named.into_iter())]);
         }
-        inode.begin().set_size(names.len() as u64);
+        inode.begin().set_size(count); // without those that have gone meanwhile
         entries.set(new.take_quietly(), section);
         Ok(())
     }

@@ -39,6 +39,12 @@ impl NameHash {
     }
 }
 
+/// Returns true if a file may have this name.
+pub(crate) fn is_name(name: &[u8]) -> bool {
+    let is_special = matches!(name, b"" | b"." | b"..");
+    !is_special && name.len() <= 255 && !name.iter().any(|byte| matches!(byte, b'/' | 0))
+}
+
 /// The link of a node at this depth for a hash.
 fn digit(hash: u64, depth: u32) -> usize {
     (hash >> (HASH_BITS - BITS * (depth + 1))) as usize % WAYS

@@ -20,6 +20,8 @@ use crate::tree::{Held, Link, View, Word};
 use crate::xattrs::Pair;
 use crate::{Error, Ino, Result};
 use manycore::section::Section;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
 
 /// The files of a tree, for one operation.
@@ -178,4 +180,33 @@ impl<'s> Files<'s> {
             View::Empty | View::Node(_) => Ok(Vec::new()),
         }
     }
+}
+
+/// Returns true if the way `up` from a directory leads to the root. `known` has what earlier calls
+/// found, so that all calls together take each step once.
+pub(crate) fn leads_to_root(
+    start: Ino,
+    known: &mut HashMap<Ino, bool>,
+    mut up: impl FnMut(Ino) -> Option<Ino>,
+) -> bool {
+    let (mut at, mut way) = (start, Vec::new());
+    let is_rooted = loop {
+        if at == Ino::ROOT {
+            break true;
+        }
+        match known.entry(at) {
+            Entry::Occupied(known) => break *known.get(),
+            // Who comes here again meanwhile runs in circles.
+            Entry::Vacant(place) => place.insert(false),
+        };
+        way.push(at);
+        match up(at) {
+            Some(home) => at = home,
+            None => break false,
+        }
+    };
+    if is_rooted {
+        known.extend(way.into_iter().map(|ino| (ino, true)));
+    }
+    is_rooted
 }

@@ -14,13 +14,12 @@
 
 use crate::bucket::Named;
 use crate::directory::{self, NameChange};
-use crate::files::Files;
+use crate::files::{Files, leads_to_root};
 use crate::inode::{Body, Inode, Time};
 use crate::kept::Kept;
 use crate::version::{Changed, Version, unknown_path};
 use crate::{Conflict, Error, Ino, Kind, Result};
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A merge that goes on.
@@ -33,8 +32,12 @@ pub(crate) struct Merge<'s> {
     /// What the parent's users keep.
     pub(crate) kept: &'s Kept,
     pub(crate) conflicts: Vec<Conflict>,
+    /// Conflicts are for somebody to read. A path costs as much as it is long.
+    has_paths: bool,
     /// Names that files of the snapshot have got or lost.
     links: BTreeMap<Ino, i32>,
+    /// Directories that the root leads to in the merged table, and others.
+    rooted: HashMap<Ino, bool>,
 }
 
 fn load(word: &AtomicU32) -> u32 {
@@ -50,9 +53,10 @@ impl<'s> Merge<'s> {
         (snapshot, parent, branch): (Version<'s>, Version<'s>, Version<'s>),
         merged: Files<'s>,
         kept: &'s Kept,
+        has_paths: bool,
     ) -> Self {
-        let (conflicts, links) = (Vec::new(), BTreeMap::new());
-        Self { snapshot, parent, branch, merged, kept, conflicts, links }
+        let (conflicts, links, rooted) = (Vec::new(), BTreeMap::new(), HashMap::new());
+        Self { snapshot, parent, branch, merged, kept, conflicts, has_paths, links, rooted }
     }
 
     /// Merges all changes. The merged table is right if there are no conflicts afterwards.
@@ -81,15 +85,13 @@ impl<'s> Merge<'s> {
         Ok(())
     }
 
-    fn conflict(&mut self, path: PathBuf, reason: &'static str) {
-        self.conflicts.push(Conflict { path, reason });
-    }
-
-    /// A path of a file, in the branch or else where it is known.
-    fn path(&self, ino: Ino) -> PathBuf {
+    /// Notes a conflict at a file, by its path in the branch or else where it is known.
+    fn conflict(&mut self, ino: Ino, reason: &'static str) {
         let versions = [self.branch, self.snapshot, self.parent];
-        let path = versions.into_iter().find_map(|version| version.path(ino).ok());
-        path.unwrap_or_else(|| unknown_path(ino))
+        let path = || versions.into_iter().find_map(|version| version.path(ino).ok());
+        let path = if self.has_paths { path() } else { None };
+        let path = path.unwrap_or_else(|| unknown_path(ino));
+        self.conflicts.push(Conflict { path, reason });
     }
 
     fn is_unchanged(&self, change: Changed<'s>) -> bool {
@@ -126,8 +128,10 @@ impl<'s> Merge<'s> {
         if change.new.is_none() && !is_unchanged {
             let added = self.snapshot.names(change.old, here);
             if added.iter().any(|name| name.new.is_some()) {
-                let path = self.path(change.ino);
-                self.conflict(path, "the branch removed this directory, the parent added to it");
+                self.conflict(
+                    change.ino,
+                    "the branch removed this directory, the parent added to it",
+                );
             }
         }
         Ok(())
@@ -149,13 +153,15 @@ impl<'s> Merge<'s> {
         if here.is_some() && now == old {
             return true;
         }
-        let path = self.branch.path_of_name(directory, name.name);
-        let path = path.or_else(|_| self.snapshot.path_of_name(directory, name.name));
         let reason = match here {
             Some(_) => "both changed this name",
             None => "the parent removed the directory of this name",
         };
-        self.conflict(path.unwrap_or_else(|_| unknown_path(directory)), reason);
+        let versions = [self.branch, self.snapshot];
+        let path = |version: Version<'s>| version.path_of_name(directory, name.name).ok();
+        let path = if self.has_paths { versions.into_iter().find_map(path) } else { None };
+        let path = path.unwrap_or_else(|| unknown_path(directory));
+        self.conflicts.push(Conflict { path, reason });
         false
     }
 
@@ -206,17 +212,14 @@ impl<'s> Merge<'s> {
                 let gained = self.links.get(&ino).is_some_and(|links| *links > 0);
                 let moved = old.home() != new.home();
                 if gained || moved || !self.is_alike(old, new)? {
-                    let path = self.path(ino);
-                    self.conflict(path, "the parent removed this file, the branch changed it");
+                    self.conflict(ino, "the parent removed this file, the branch changed it");
                 }
             }
             (Some(here), None) => {
                 if here.home() != old.home() {
-                    let path = self.path(ino);
-                    self.conflict(path, "the branch removed this file, the parent renamed it");
+                    self.conflict(ino, "the branch removed this file, the parent renamed it");
                 } else if here.kind != Kind::Directory && !self.is_alike(old, here)? {
-                    let path = self.path(ino);
-                    self.conflict(path, "the branch removed this file, the parent changed it");
+                    self.conflict(ino, "the branch removed this file, the parent changed it");
                 } else if here.kind == Kind::Directory {
                     self.remove(ino)?;
                 } else {
@@ -247,8 +250,7 @@ impl<'s> Merge<'s> {
             if version.same_content(old, here)? {
                 self.take_content(merged, new);
             } else {
-                let path = self.path(ino);
-                self.conflict(path, "both wrote this file");
+                self.conflict(ino, "both wrote this file");
             }
         }
         if !Version::same_mode(old, new) && !Version::same_mode(here, new) {
@@ -259,8 +261,7 @@ impl<'s> Merge<'s> {
                     to.store(load(from), Ordering::Relaxed);
                 }
             } else {
-                let path = self.path(ino);
-                self.conflict(path, "both changed the owner or the permissions");
+                self.conflict(ino, "both changed the owner or the permissions");
             }
         }
         if !version.same_xattrs(old, new)? && !version.same_xattrs(here, new)? {
@@ -268,8 +269,7 @@ impl<'s> Merge<'s> {
                 let section = self.merged.section;
                 merged.xattrs.set(new.xattrs.load(section).hold(), section);
             } else {
-                let path = self.path(ino);
-                self.conflict(path, "both changed the extended attributes");
+                self.conflict(ino, "both changed the extended attributes");
             }
         }
         if old.home() != new.home() && here.home() != new.home() {
@@ -277,8 +277,7 @@ impl<'s> Merge<'s> {
                 copy(&merged.home, &new.home);
                 copy(&merged.cookie, &new.cookie);
             } else {
-                let path = self.path(ino);
-                self.conflict(path, "both renamed this file");
+                self.conflict(ino, "both renamed this file");
             }
         }
         let change = merged.begin();
@@ -332,21 +331,12 @@ impl<'s> Merge<'s> {
         if new.kind != Kind::Directory || old.home().0 == new.home().0 {
             return Ok(());
         }
-        let mut at = change.ino;
-        for _ in 0..1 << 20 {
-            if at == Ino::ROOT {
-                return Ok(());
-            }
-            match self.merged.get(at) {
-                Ok(inode) => at = inode.home().0,
-                Err(_) => break,
-            }
-            if at == change.ino {
-                break;
-            }
+        let merged = self.merged;
+        let up = |ino| merged.get(ino).ok().map(|inode| inode.home().0);
+        if leads_to_root(change.ino, &mut self.rooted, up) {
+            return Ok(());
         }
-        let path = self.path(change.ino);
-        self.conflict(path, "this directory would contain itself");
+        self.conflict(change.ino, "this directory would contain itself");
         Ok(())
     }
 }

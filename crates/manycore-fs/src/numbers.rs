@@ -4,7 +4,7 @@
 //! - numbers.N1 A number is handed out once in the life of a file system, over all branches. So a
 //!   file of a branch can move to its parent with its number, and a dead number stays dead.
 
-use crate::Ino;
+use crate::{Error, Ino, Result};
 use manycore::percpu;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,10 +29,10 @@ impl Chunks {
         self.0.fetch_max(ino.0 / CHUNK + 1, Ordering::Relaxed);
     }
 
-    fn next(&self) -> u64 {
-        let chunk = self.0.fetch_add(1, Ordering::Relaxed);
-        assert!(chunk < 1 << 34, "numbers.N1: 2^40 files were made");
-        chunk * CHUNK
+    fn next(&self) -> Result<u64> {
+        let next = |chunk: u64| (chunk < 1 << 34).then_some(chunk + 1);
+        let chunk = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        chunk.map(|chunk| chunk * CHUNK).map_err(|_| Error::NoSpace)
     }
 }
 
@@ -54,7 +54,10 @@ impl Numbers {
 
     /// Returns a number that was not handed out before. No shared line is written, if there are
     /// as many stripes as threads, but for one number in 64.
-    pub(crate) fn next(&self) -> Ino {
+    ///
+    /// # Errors
+    /// `NoSpace` after 2^40 files.
+    pub(crate) fn next(&self) -> Result<Ino> {
         let stripe = &self.stripes[percpu::current_slot() % self.stripes.len()].0;
         let mut next = stripe.load(Ordering::Relaxed);
         let mut chunk = None;
@@ -62,14 +65,17 @@ impl Numbers {
             // A multiple of 64: the chunk is used up. (The first number of a chunk is taken at
             // once, so it never stands here.)
             let number = if next % CHUNK == 0 {
-                *chunk.get_or_insert_with(|| self.chunks.next())
+                match chunk {
+                    Some(number) => number,
+                    None => *chunk.insert(self.chunks.next()?),
+                }
             } else {
                 next
             };
             // ORDER: Relaxed; only the number itself is taken.
             let order = Ordering::Relaxed;
             match stripe.compare_exchange_weak(next, number + 1, order, order) {
-                Ok(_) => return Ino(number),
+                Ok(_) => return Ok(Ino(number)),
                 Err(now) => next = now,
             }
         }

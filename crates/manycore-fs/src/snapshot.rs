@@ -21,6 +21,7 @@ use crate::tree::{Held, View, Word};
 use crate::version::Version;
 use crate::{BranchId, Ino, Kind};
 use manycore::section::Section;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
@@ -75,8 +76,15 @@ impl Snapshot {
         let base = core.base.as_ref().map(|base| (base.path_bytes(), base.host_number()));
         out.put(&record::base(base))?;
         self.write_base(core, &mut out)?;
+        let mut forks: HashMap<BranchId, Vec<&Taken>> = HashMap::new();
         for taken in &self.branches {
-            self.write_branch(core, taken, &mut out)?;
+            if let Some(parent) = taken.inner.parent {
+                forks.entry(parent).or_default().push(taken);
+            }
+        }
+        for taken in &self.branches {
+            let forks = forks.remove(&taken.inner.id).unwrap_or_default();
+            self.write_branch(core, taken, &forks, &mut out)?;
         }
         out.put(&record::ready(self.chunk, self.branch))?;
         let length = out.length;
@@ -100,10 +108,16 @@ impl Snapshot {
     }
 
     /// Writes a branch and the forks of its own branches.
-    fn write_branch(&self, core: &Core, taken: &Taken, out: &mut Out) -> io::Result<()> {
+    fn write_branch(
+        &self,
+        core: &Core,
+        taken: &Taken,
+        forks: &[&Taken],
+        out: &mut Out,
+    ) -> io::Result<()> {
         let id = taken.inner.id;
         let mut at = &taken.start;
-        for fork in self.branches.iter().filter(|fork| fork.inner.parent == Some(id)) {
+        for fork in forks {
             self.write_changes(core, id, (at, &fork.start), out)?;
             let Inner { created, name, id: forked, .. } = &*fork.inner;
             out.put(&record::fork(id, *forked, nanoseconds(*created), name))?;

@@ -6,7 +6,7 @@
 //!   parent sees all of the branch's changes, or none.
 
 use super::Branch;
-use crate::diff::diff;
+use crate::diff::{Diff, diff};
 use crate::files::Files;
 use crate::inode::Inode;
 use crate::journal::record;
@@ -96,6 +96,15 @@ impl Branch {
     /// [`NotCommitted::Conflicts`], or [`Busy`](Error::Busy) for the main branch and a branch with
     /// branches of its own, [`Ended`](Error::Ended), [`Host`](Error::Host).
     pub fn commit(&self) -> std::result::Result<Committed, NotCommitted> {
+        self.commit_and_tell(true)
+    }
+
+    /// Commits. Unless it `tells`, nobody reads what has changed or what conflicts, which may be
+    /// more than the changes: a path is as long as its directory is deep.
+    pub(crate) fn commit_and_tell(
+        &self,
+        tells: bool,
+    ) -> std::result::Result<Committed, NotCommitted> {
         let journal = self.core.journal().map_err(NotCommitted::Error)?;
         let mut gate = self.gate_to_end().map_err(NotCommitted::Error)?;
         // The parent can't end before its branch does.
@@ -113,13 +122,16 @@ impl Branch {
             let versions = (version(old.word()), version(here.word()), version(new.word()));
             merged.set(load(&parent.table), &section);
             let files = Files { core: &self.core, table: &merged, section: &section, token };
-            let mut merge = Merge::new(versions, files, parent.kept());
+            let mut merge = Merge::new(versions, files, parent.kept(), tells);
             merge.run().map_err(NotCommitted::Error)?;
             if !merge.conflicts.is_empty() {
                 return Err(NotCommitted::Conflicts(merge.conflicts));
             }
             let after = merged.load(&section).hold();
-            let found = diff(version(here.word()), version(after.word()));
+            let found = match tells {
+                true => diff(version(here.word()), version(after.word())),
+                false => Ok(Diff::default()),
+            };
             let found = found.map_err(NotCommitted::Error)?;
             Committed { changes: found.changes, files: found.files, names: found.names }
         };

@@ -23,6 +23,7 @@ mod replay;
 mod xattrs;
 
 use crate::bucket::Bucket;
+use crate::directory;
 use crate::files::Files;
 use crate::inode::Inode;
 use crate::journal::record::Change;
@@ -238,9 +239,9 @@ fn check_name(name: &OsStr) -> Result<&[u8]> {
         Err(Error::NameTooLong)
     } else if name.is_empty() {
         Err(Error::NotFound)
-    } else if name == b"." || name == b".." || name.iter().any(|b| matches!(b, b'/' | 0)) {
-        Err(Error::Invalid)
-    } else {
+    } else if directory::is_name(name) {
         Ok(name)
+    } else {
+        Err(Error::Invalid)
     }
 }

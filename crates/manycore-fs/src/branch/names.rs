@@ -3,6 +3,9 @@
 //! - names.N1 A new inode is in the table before its name is in the directory, and leaves the table
 //!   after its name has left. So a reader that finds a name without an inode looks again: the name
 //!   is another by then.
+//! - names.N2 A name that leads twice to a number that has gone is of a file of the base, to which
+//!   the host has added a link since it was read: the number died with as many names as were
+//!   counted then. Such a name is as good as not there.
 
 use super::{Branch, Entry, Locked, check_name};
 use crate::directory;
@@ -16,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
 
 /// The longest target of a symbolic link.
-const LONGEST_TARGET: usize = 4095;
+pub(super) const LONGEST_TARGET: usize = 4095;
 
 impl Branch {
     /// Looks a name up in a directory.
@@ -24,6 +27,7 @@ impl Branch {
     /// # Errors
     /// [`NotFound`](Error::NotFound), [`NotDirectory`](Error::NotDirectory).
     pub fn lookup(&self, directory: Ino, name: &OsStr) -> Result<Attributes> {
+        let mut gone = None;
         loop {
             let section = self.core.domain.enter();
             let files = self.files(&section);
@@ -33,7 +37,8 @@ impl Branch {
             };
             match files.get(entry.ino) {
                 Ok(inode) => return Ok(inode.attributes(entry.ino)),
-                Err(Error::NotFound) => std::hint::spin_loop(), // names.N1
+                // names.N1, names.N2
+                Err(Error::NotFound) if gone != Some(entry.ino) => gone = Some(entry.ino),
                 Err(error) => return Err(error),
             }
         }
@@ -89,7 +94,7 @@ impl Branch {
         if is_directory && parent.links() == u32::MAX {
             return Err(Error::LinkLimit);
         }
-        let ino = self.inner.numbers(&self.core).next();
+        let ino = self.inner.numbers(&self.core).next()?;
         let inherits = parent.mode.load(Ordering::Relaxed) & 0o2000 != 0;
         let gid = if inherits { parent.gid.load(Ordering::Relaxed) } else { new.gid };
         let bit = if inherits && is_directory { 0o2000 } else { 0 };
@@ -207,6 +212,7 @@ impl Branch {
         let hash = self.core.hash.of(name);
         self.core.journal()?;
         let gate = self.inner.enter()?;
+        let mut gone = None;
         loop {
             let section = self.core.domain.enter();
             let files = self.files_of(&gate, &section);
@@ -217,7 +223,11 @@ impl Branch {
                 _ => {}
             }
             let locked = match Locked::new(files, &[directory, entry.ino]) {
-                Err(Error::NotFound) if files.get(directory).is_ok() => continue, // names.N1
+                // names.N1, names.N2
+                Err(Error::NotFound) if gone != Some(entry.ino) => {
+                    gone = Some(entry.ino);
+                    continue;
+                }
                 locked => locked?,
             };
             let (parent, entries) = locked.directory(directory)?;

@@ -127,7 +127,12 @@ impl Branch {
         let mut inos = vec![from.directory, to.directory, moved.0];
         inos.extend(target.map(|target| target.0));
         let locked = match Locked::new(files, &inos) {
-            Err(Error::NotFound) => return Ok(Attempt::Again), // names.N1
+            Err(Error::NotFound) => {
+                // names.N1, names.N2
+                let again = |place: Place<'_>| files.find(place.directory, place.name).map(short);
+                let is_same = again(from)? == moved && again(to).ok() == target;
+                return if is_same { Err(Error::NotFound) } else { Ok(Attempt::Again) };
+            }
             locked => locked?,
         };
         let (_, from_entries) = locked.directory(from.directory)?;

@@ -21,6 +21,8 @@ use std::io::{self, Read};
 use std::sync::atomic::Ordering;
 
 const MAGIC: &[u8; 8] = b"mcfslog1";
+/// Bytes of it that each version has.
+const NAME: usize = 7;
 /// Bytes before the first record.
 pub(crate) const START: u64 = 20;
 /// Bytes of a record without its payload.
@@ -98,18 +100,20 @@ pub(crate) struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Begins to read a log of this many bytes. `None`: this is no log.
-    pub(crate) fn new(mut from: R, length: u64) -> io::Result<Option<Self>> {
-        if length < START {
-            return Ok(None);
-        }
+    /// Begins to read a log of this many bytes. An inner error says why this is no log.
+    pub(crate) fn new(mut from: R, length: u64) -> io::Result<Result<Self, &'static str>> {
         let mut bytes = [0; START as usize];
-        from.read_exact(&mut bytes)?;
+        from.read_exact(&mut bytes[..length.min(START) as usize])?;
         let salt = u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
-        if start(salt) != bytes {
-            return Ok(None);
-        }
-        Ok(Some(Self { from, left: length - START, at: START, salt, payload: Vec::new() }))
+        Ok(if bytes[..NAME] != MAGIC[..NAME] {
+            Err("this is no log of manycore-fs")
+        } else if bytes[NAME] != MAGIC[NAME] {
+            Err("the log is of another version of manycore-fs")
+        } else if length < START || start(salt) != bytes {
+            Err("the beginning of the log is damaged")
+        } else {
+            Ok(Self { from, left: length - START, at: START, salt, payload: Vec::new() })
+        })
     }
 
     /// Reads the next record (record.E3). An error is one of the disk.
@@ -146,12 +150,17 @@ pub(crate) enum Behind {
     Unsynced,
     /// The place between was on disk once (record.E2).
     Synced,
+    /// Headers whose records lie one over the other.
+    Forged,
 }
 
 /// Looks for whole records in what follows the last whole one, whose number was `last`.
 pub(crate) fn behind(bytes: &[u8], salt: u64, last: u64) -> Behind {
     let mut found = Behind::Nothing;
     let mut at = 0;
+    // Records do not overlap, so the payloads of all that are real are not more than all bytes. Of
+    // a log within a log, each byte may be in a few.
+    let mut left = 8 * bytes.len();
     while let Some(rest) = bytes.get(at..).filter(|rest| rest.len() >= HEADER) {
         // Most places are ruled out without a checksum.
         let most = last.saturating_add(1 + bytes.len() as u64);
@@ -161,13 +170,18 @@ pub(crate) fn behind(bytes: &[u8], salt: u64, last: u64) -> Behind {
         };
         let header = Header::guess(rest).filter(is_plausible);
         let header = header.and_then(|_| Header::parse(rest, salt));
-        let whole = header.filter(|header| {
-            checksum(&[&rest[HEADER..HEADER + header.length as usize]]) == header.sum
-        });
-        let Some(header) = whole else {
+        let Some(header) = header else {
             at += 1;
             continue;
         };
+        let Some(after) = left.checked_sub(header.length as usize) else {
+            return Behind::Forged;
+        };
+        left = after;
+        if checksum(&[&rest[HEADER..HEADER + header.length as usize]]) != header.sum {
+            at += 1;
+            continue;
+        }
         if header.synced > last {
             return Behind::Synced;
         }
@@ -468,7 +482,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn name(&mut self) -> Option<&'a [u8]> {
-        self.bytes().filter(|name| !name.is_empty() && name.len() <= 255)
+        self.bytes().filter(|name| crate::directory::is_name(name))
     }
 
     fn item(&mut self) -> Option<Item<'a>> {

@@ -37,7 +37,7 @@ fn log(payloads: &[Vec<u8>]) -> Vec<u8> {
 
 /// Reads to the end. Returns how many records were whole.
 fn read(bytes: &[u8]) -> usize {
-    let Ok(Some(mut reader)) = Reader::new(bytes, bytes.len() as u64) else { return 0 };
+    let Ok(Ok(mut reader)) = Reader::new(bytes, bytes.len() as u64) else { return 0 };
     let mut count = 0;
     while let Step::Record { number } = reader.step().expect("bytes in memory") {
         count += 1;
