@@ -159,6 +159,11 @@ impl Inode {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.lock.try_lock().is_err()
+    }
+
     /// Begins to change words that readers see together (inode.I2). The caller has the lock.
     pub(crate) fn begin(&self) -> Changing<'_> {
         let version = self.version.load(Ordering::Relaxed);

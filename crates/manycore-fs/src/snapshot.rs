@@ -13,6 +13,7 @@
 use crate::attributes::nanoseconds;
 use crate::files::Files;
 use crate::inode::{Body, Inode};
+use crate::journal::disk::LogFile;
 use crate::journal::record::{self, Change};
 use crate::journal::{Cut, Folder};
 use crate::system::{Core, Inner, lock};
@@ -22,7 +23,6 @@ use crate::version::Version;
 use crate::{BranchId, Ino, Kind};
 use manycore::section::Section;
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 
@@ -66,7 +66,12 @@ impl Snapshot {
     }
 
     /// Writes a whole log with this state. Returns the file and its length.
-    pub(crate) fn write(&self, core: &Core, folder: &Folder, cut: Cut) -> io::Result<(File, u64)> {
+    pub(crate) fn write(
+        &self,
+        core: &Core,
+        folder: &Folder,
+        cut: Cut,
+    ) -> io::Result<(LogFile, u64)> {
         let mut out = Out {
             to: BufWriter::with_capacity(RECORD, folder.create()?),
             cut,
@@ -217,7 +222,7 @@ fn write_pages(
 
 /// A log that is written anew. All its records have the number of the cut.
 struct Out {
-    to: BufWriter<File>,
+    to: BufWriter<LogFile>,
     cut: Cut,
     length: u64,
 }

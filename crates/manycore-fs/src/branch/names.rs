@@ -21,6 +21,12 @@ use std::sync::atomic::Ordering;
 /// The longest target of a symbolic link.
 pub(super) const LONGEST_TARGET: usize = 4095;
 
+#[cfg(test)]
+thread_local! {
+    /// Runs once when this thread has made a name, before it is written down.
+    static NAMED: std::cell::Cell<Option<Box<dyn FnOnce()>>> = const { std::cell::Cell::new(None) };
+}
+
 impl Branch {
     /// Looks a name up in a directory.
     ///
@@ -126,6 +132,8 @@ impl Branch {
                 return Err(error);
             }
         };
+        #[cfg(test)]
+        NAMED.take().into_iter().for_each(|hook| hook());
         made.cookie.store(cookie, Ordering::Relaxed);
         let change = parent.begin();
         change.add_size(1);
@@ -330,3 +338,6 @@ impl Branch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,14 +17,18 @@
 //!   the folder nobody knows which log it names there. So nothing is written any more, and all
 //!   changes are refused.
 
+pub(crate) mod disk;
+#[cfg(test)]
+mod power_loss;
 pub(crate) mod record;
 
 use crate::{Error, Result};
+use disk::{LogFile, MODE};
 use record::HEADER;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -35,8 +39,6 @@ use std::time::{Duration, Instant};
 const ENOUGH: usize = 256 << 10;
 /// Bytes in the buffer above which changes wait.
 const MOST: usize = 8 << 20;
-/// The files are the user's alone.
-const MODE: u32 = 0o600;
 /// How long the thread waits for more.
 const GATHER: Duration = Duration::from_millis(20);
 /// How long what is in the file may not be on disk. (Not on a disk that is slow.)
@@ -53,13 +55,31 @@ pub(crate) struct Folder {
 impl Folder {
     /// Makes the folder, unless it is there, and locks it.
     pub(crate) fn open(path: &Path) -> io::Result<Folder> {
-        let of =
-            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(of)?;
-        let path = path.canonicalize().map_err(of)?;
+        let of = |path: &Path, error: io::Error| {
+            let words = match error.kind() {
+                io::ErrorKind::AlreadyExists => "is not a directory".to_owned(),
+                _ => error.to_string(),
+            };
+            io::Error::new(error.kind(), format!("{}: {words}", path.display()))
+        };
+        let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+        let made: Vec<&Path> = path.ancestors().take_while(is_missing).collect();
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(|error| of(path, error))?;
+        // What is synchronized in a folder is not there without the folder's own name.
+        for made in made {
+            let above = made.parent().filter(|above| !above.as_os_str().is_empty());
+            let above = above.unwrap_or(Path::new("."));
+            disk::sync_folder(above).map_err(|error| of(above, error))?;
+        }
+        let path = path.canonicalize().map_err(|error| of(path, error))?;
         let mut options = OpenOptions::new();
         let lock = options.read(true).write(true).create(true).truncate(false).mode(MODE);
-        let lock = lock.open(path.join("lock")).map_err(of)?;
+        let place = path.join("lock");
+        let lock = lock.open(&place).map_err(|error| of(&place, error))?;
         if let Err(errno) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             let in_use = errno == rustix::io::Errno::WOULDBLOCK;
             let words = if in_use { "another file system is kept here" } else { "can't be locked" };
@@ -78,31 +98,25 @@ impl Folder {
     }
 
     /// Makes a log under another name.
-    pub(crate) fn create(&self) -> io::Result<File> {
-        self.create_as(&self.new_log())
-    }
-
-    /// Makes a file that nobody else can read, as it has the bytes of all files.
-    pub(crate) fn create_as(&self, path: &Path) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true).mode(MODE).open(path)
+    pub(crate) fn create(&self) -> io::Result<LogFile> {
+        LogFile::create(&self.new_log())
     }
 
     /// Puts a log that was written to the end in its place. [`sync`](Self::sync) has to follow.
-    pub(crate) fn install(&self, log: &File) -> io::Result<()> {
-        log.sync_all()?;
-        fs::rename(self.new_log(), self.log())
+    pub(crate) fn install(&self, log: &LogFile) -> io::Result<()> {
+        log.sync()?;
+        disk::rename(&self.new_log(), &self.log())
     }
 
     /// Waits until the names of the files are on disk.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
+        disk::sync_folder(&self.path)
     }
 }
 
 /// A log as it was opened or written: where it goes on.
 pub(crate) struct Opened {
-    pub(crate) file: File,
+    pub(crate) file: LogFile,
     pub(crate) salt: u64,
     /// The number of the last record.
     pub(crate) number: u64,
@@ -127,7 +141,7 @@ pub struct Recovered {
 }
 
 struct State {
-    file: Arc<File>,
+    file: Arc<LogFile>,
     buffer: Vec<u8>,
     /// The number of the last record.
     number: u64,
@@ -287,7 +301,7 @@ impl Journal {
 
     /// Puts a log that has the state of a cut in the place of the present one, and adds to it what
     /// was appended since. `file` stands at its end, `compact`.
-    pub(crate) fn replace(&self, file: File, compact: u64, cut: Cut) -> Result<()> {
+    pub(crate) fn replace(&self, file: LogFile, compact: u64, cut: Cut) -> Result<()> {
         self.shared.replace(file, compact, cut).map_err(|error| self.give_up_new(&error))
     }
 }
@@ -362,13 +376,13 @@ impl Shared {
         let (file, offset, number) = (Arc::clone(&state.file), state.offset, state.number);
         drop(state);
         let wrote = file.write_all_at(&batch, offset);
-        let synced = if wrote.is_ok() && syncs { file.sync_data() } else { Ok(()) };
+        let synced = if wrote.is_ok() && syncs { file.sync() } else { Ok(()) };
         let mut state = self.lock();
         state.is_writing = false;
         let failed = match (wrote, synced) {
             (Err(error), _) => {
                 // Gives back what the part of it took; the next try needs it not.
-                let _ = file.set_len(offset);
+                let _ = file.set_length(offset);
                 batch.append(&mut state.buffer);
                 state.buffer = batch;
                 Some(errno(&error))
@@ -431,7 +445,7 @@ impl Shared {
         }
     }
 
-    fn replace(&self, mut new: File, compact: u64, cut: Cut) -> io::Result<()> {
+    fn replace(&self, mut new: LogFile, compact: u64, cut: Cut) -> io::Result<()> {
         let mut state = self.lock();
         while state.is_writing {
             state = self.wait(state);
@@ -451,10 +465,7 @@ impl Shared {
         let (old, offset, written) = (Arc::clone(&state.file), state.offset, state.written);
         drop(state);
         let installed = (|| {
-            let mut from = &*old;
-            from.seek(SeekFrom::Start(cut.end))?;
-            io::copy(&mut from.take(offset - cut.end), &mut new)?;
-            new.flush()?;
+            new.copy(&old, cut.end, offset - cut.end)?;
             self.folder.install(&new)
         })();
         // From here on the old log has no name: what follows goes to the new one, even if the disk

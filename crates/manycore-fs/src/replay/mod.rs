@@ -10,13 +10,14 @@
 pub(crate) mod fit;
 
 use crate::attributes::time;
+use crate::journal::disk::LogFile;
 use crate::journal::record::{self, Behind, Reader, Record, Step};
 use crate::journal::{Folder, Opened, Recovered};
 use crate::system::Core;
 use crate::{Branch, BranchId, FileSystem, Ino, Kind, NotCommitted};
 use fit::{Batch, Fits, Misfit, Used};
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ pub(crate) fn replay(
     folder: &Folder,
 ) -> io::Result<Option<(Opened, Option<Recovered>)>> {
     let path = folder.log();
-    let file = match OpenOptions::new().read(true).write(true).open(&path) {
+    let file = match LogFile::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
@@ -44,8 +45,8 @@ pub(crate) fn replay(
         let words = format!("{} at offset {at}: {words}; nothing was changed", path.display());
         io::Error::new(io::ErrorKind::InvalidData, words)
     };
-    let length = file.metadata()?.len();
-    let reader = Reader::new(BufReader::with_capacity(1 << 20, &file), length)?;
+    let length = file.file.metadata()?.len();
+    let reader = Reader::new(BufReader::with_capacity(1 << 20, &file.file), length)?;
     let mut reader = reader.map_err(|words| error(0, words))?;
     let mut state = Replay::new(core);
     let is_broken = loop {
@@ -68,7 +69,7 @@ pub(crate) fn replay(
     };
     let mut recovered = None;
     if is_broken {
-        let tail = read_tail(&file, end)?;
+        let tail = read_tail(&file.file, end)?;
         let behind = record::behind(&tail, salt, number);
         match behind {
             Behind::Synced => {
@@ -82,17 +83,19 @@ pub(crate) fn replay(
         let mut aside = None;
         if behind == Behind::Unsynced {
             let place = folder.path.join(format!("cut-{end}"));
-            folder.create_as(&place)?.write_all(&tail)?;
+            LogFile::create(&place)?.write_all(&tail)?;
             aside = Some(place);
         }
-        file.set_len(end)?;
-        file.sync_all()?;
+        file.set_length(end)?;
+        file.sync()?;
         recovered =
             Some(Recovered { log: path.clone(), offset: end, bytes: tail.len() as u64, aside });
     } else {
         // What a kill has left in the kernel's cache alone.
-        file.sync_all()?;
+        file.sync()?;
     }
+    // So the log's name, too.
+    folder.sync()?;
     Ok(Some((Opened { file, salt, number, end, compact }, recovered)))
 }
 

@@ -98,17 +98,6 @@ proptest! {
         }
     }
 
-    /// A log that is cut off anywhere is the state after some operation: the last whole one.
-    #[test]
-    fn cut_log_is_a_prefix(ops in ops(), places in proptest::collection::vec(any::<u64>(), 30)) {
-        let (log, states) = logged(&ops);
-        for place in places {
-            let first = states[0].0;
-            let length = first + (place % (log.len() - first + 1) as u64) as usize;
-            check_cut(&log[..length], &states);
-        }
-    }
-
     /// Damage is cut off or refused, and never believed: what is opened is a state that was.
     #[test]
     fn damaged_log_is_a_prefix_or_refused(
