@@ -123,8 +123,8 @@ impl Builder {
     ///
     /// # Errors
     /// If the base can't be opened or is no directory. If the [folder](Builder::keep) is in use, or
-    /// can't be written, or its log is damaged in the middle or of another base, or has more than
-    /// the limit of memory; the log stays as it is.
+    /// can't be written, or has files and no log. If its log is damaged in the middle, of another
+    /// base or of another version, or has more than the limit of memory; the log stays as it is.
     pub fn build(self) -> io::Result<FileSystem> {
         let folder = self.keep.as_deref().map(Folder::open).transpose()?;
         let account = Account::open(self.limit);

@@ -76,6 +76,10 @@ impl Folder {
             disk::sync_folder(above).map_err(|error| of(above, error))?;
         }
         let path = path.canonicalize().map_err(|error| of(path, error))?;
+        if !is_for_logs(&path).map_err(|error| of(&path, error))? {
+            let words = format!("{}: has other files: name a folder for this", path.display());
+            return Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, words));
+        }
         let mut options = OpenOptions::new();
         let lock = options.read(true).write(true).create(true).truncate(false).mode(MODE);
         let place = path.join("lock");
@@ -112,6 +116,19 @@ impl Folder {
     pub(crate) fn sync(&self) -> io::Result<()> {
         disk::sync_folder(&self.path)
     }
+}
+
+/// Returns true if a folder has a log, or nothing but what we and the host put into one.
+fn is_for_logs(folder: &Path) -> io::Result<bool> {
+    let mut is_empty = true;
+    for entry in fs::read_dir(folder)? {
+        match entry?.file_name().to_str() {
+            Some("log") => return Ok(true),
+            Some("lock" | "log.new" | "lost+found") => {}
+            _ => is_empty = false,
+        }
+    }
+    Ok(is_empty)
 }
 
 /// A log as it was opened or written: where it goes on.

@@ -18,11 +18,11 @@ const DAEMON_ENDS: Duration = Duration::from_secs(10);
 pub fn unmount(options: &Unmount) -> Result<()> {
     let place = options.mount.as_deref().or(options.mountpoint.as_deref());
     let mountpoint = mount_table::find(place)?;
-    // The number of the daemon's process; none if it has ended.
-    let daemon = Client::open(Some(&mountpoint)).and_then(|mut client| client.ask(&Request::Info));
-    let daemon = daemon.ok().and_then(|lines| {
-        lines.iter().find_map(|line| line.strip_prefix("process ")?.parse::<u32>().ok())
-    });
+    let client = Client::open(Some(&mountpoint)).ok();
+    let daemon = match client {
+        Some(client) => last_words(client, options.lazy)?,
+        None => None,
+    };
     // A mount without its daemon has nothing to lose, and files that are open can't be saved.
     let lazy = options.lazy || daemon.is_none();
     detach(&mountpoint, lazy).map_err(|error| match error {
@@ -36,6 +36,24 @@ pub fn unmount(options: &Unmount) -> Result<()> {
         wait_for_end(daemon);
     }
     Ok(())
+}
+
+/// Returns the number of the daemon's process, unless it has ended. What is kept is on disk then:
+/// after the end, nobody could say that it is not.
+fn last_words(mut client: Client, lazy: bool) -> Result<Option<u32>> {
+    let Ok(lines) = client.ask(&Request::Info) else { return Ok(None) };
+    let synced = client.sync().and_then(|()| client.ask(&Request::Sync));
+    match synced {
+        Err(error) if lazy => eprintln!("manycore-fs: {error}; what is not on disk may be lost"),
+        Err(error) => {
+            return Err(Failure::new(format!(
+                "{error}; {} stays mounted: mend that, or use --lazy and lose what is not on disk",
+                client.mountpoint.display()
+            )));
+        }
+        Ok(_) => {}
+    }
+    Ok(lines.iter().find_map(|line| line.strip_prefix("process ")?.parse::<u32>().ok()))
 }
 
 /// Waits until a process is gone, so that its memory is free when the command returns.

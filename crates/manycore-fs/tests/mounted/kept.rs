@@ -92,6 +92,38 @@ fn folder_serves_one_mount_at_a_time() {
     assert!(refused.contains("another file system is kept here"), "{refused}");
     let within = refusal(command(["mount", "--keep"]).arg(other.join("kept")).arg(&other));
     assert!(within.contains("keep the branches elsewhere"), "{within}");
+    assert_eq!(fs::read_dir(&other).unwrap().count(), 0, "a refused command makes no folder");
+}
+
+#[test]
+fn wrong_folder_is_named_and_stays_as_it_is() {
+    let kept = Kept::new();
+    let place = kept.0.path().join("point");
+    fs::create_dir(&place).unwrap();
+    let below = |path: &str| kept.0.path().join(path);
+    fs::write(below("file"), "text").unwrap();
+    fs::create_dir(below("other")).unwrap();
+    fs::write(below("other/text"), "text").unwrap();
+    for (folder, log) in [("junk", &b"junk"[..]), ("newer", b"mcfslog2"), ("empty", b"")] {
+        fs::create_dir(below(folder)).unwrap();
+        fs::write(below(folder).join("log"), log).unwrap();
+    }
+    for (path, words) in [
+        ("file", "file: is not a directory"),
+        ("file/below", "file/below: Not a directory"),
+        ("other", "other: has other files: name a folder for this"),
+        ("junk", "junk/log at offset 0: this is no log of manycore-fs; nothing was changed"),
+        ("newer", "newer/log at offset 0: the log is of another version of manycore-fs"),
+        ("empty", "empty/log at offset 0: this is no log of manycore-fs"),
+        ("missing/../kept", "there is no such directory to go up from"),
+    ] {
+        let refused = refusal(command(["mount", "--keep"]).arg(below(path)).arg(&place));
+        assert!(refused.contains(words), "{refused}");
+        assert!(refused.contains(kept.0.path().to_str().unwrap()), "{refused}");
+    }
+    assert_eq!(fs::read_dir(below("other")).unwrap().count(), 1);
+    assert_eq!(fs::read(below("junk/log")).unwrap(), b"junk");
+    assert_eq!(fs::read_dir(kept.0.path()).unwrap().count(), 6);
 }
 
 #[test]
@@ -134,14 +166,16 @@ fn killed_daemon_loses_nothing_that_was_synchronized() {
     let kills = env::number("MANYCORE_FS_KILLS").unwrap_or(4);
     let mut rng = Rng::new(env::seed());
     let mut synced = [0; 3];
-    for round in 0..=kills {
+    for round in 0.. {
         let Some(mount) = kept.mount() else { return };
         for (thread, synced) in synced.iter().enumerate() {
             check(&mount, thread, *synced);
         }
-        if round == kills {
+        // On a busy machine, some daemons do not live until the first file.
+        if round >= kills && synced.iter().all(|count| *count > 0) {
             break;
         }
+        assert!(round < kills + 100, "nothing was synchronized: {synced:?}");
         if round == 0 {
             mount.printed(&["fork", "side"]);
         }
@@ -159,7 +193,6 @@ fn killed_daemon_loses_nothing_that_was_synchronized() {
         synced = counts.map(AtomicU64::into_inner);
         let _ = output(command(["unmount", "--lazy"]).arg(&mount.point));
     }
-    assert!(synced.iter().all(|count| *count > 0), "nothing was synchronized: {synced:?}");
 }
 
 /// Where a thread writes: one of them in another branch, in turns with main.
@@ -217,18 +250,17 @@ fn check(mount: &Mount, thread: usize, synced: u64) {
 #[test]
 fn full_disk_refuses_changes_and_loses_nothing() {
     let kept = Kept::new();
-    fs::create_dir(kept.folder()).unwrap();
     let mut small = Command::new("mount");
-    small.args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(kept.folder());
+    small.args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(kept.0.path());
     if !small.output().is_ok_and(|done| done.status.success()) {
         return skipped("no small disk can be mounted");
     }
     full_disk(&kept);
-    printed(Command::new("umount").arg("-l").arg(kept.folder()));
+    printed(Command::new("umount").arg("-l").arg(kept.0.path()));
 }
 
 fn full_disk(kept: &Kept) {
-    let ballast = kept.folder().join("ballast");
+    let ballast = kept.0.path().join("ballast");
     fs::write(&ballast, vec![1; 2 << 20]).unwrap();
     let Some(mount) = kept.mount() else { return };
     let mut count = 0;
@@ -248,6 +280,9 @@ fn full_disk(kept: &Kept) {
     // Reading goes on, and changes are refused before they begin.
     assert_eq!(fs::read(mount.path("file0")).unwrap(), [0; 50_000]);
     assert_eq!(File::create(mount.path("more")).unwrap_err().kind(), ErrorKind::StorageFull);
+    let refused = refusal(command(["unmount"]).arg(&mount.point));
+    assert!(refused.contains("the log can't be written: No space left"), "{refused}");
+    assert!(refused.contains("stays mounted"), "{refused}");
     fs::remove_file(&ballast).unwrap();
     write(count).unwrap();
     count += 1;

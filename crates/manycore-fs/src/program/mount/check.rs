@@ -7,8 +7,7 @@ use crate::program::mount_table;
 use nix::libc;
 use nix::unistd::{getegid, geteuid};
 use std::fs;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::thread::available_parallelism;
 
 /// A mount whose parts have been looked at.
@@ -104,11 +103,16 @@ fn check_apart(base: &Path, mountpoint: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes the folder, unless it is there.
+/// Returns where the folder is or will be. A command that is refused makes none.
 fn check_keep(path: &Path) -> Result<PathBuf> {
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|error| Failure::of(path, error))?;
-    path.canonicalize().map_err(|error| Failure::of(path, error))
+    let above = path.ancestors().find(|above| above.exists());
+    let above = above.filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let missing = path.strip_prefix(above).unwrap_or(path);
+    if missing.components().any(|part| part == Component::ParentDir) {
+        return Err(Failure::of(path, "there is no such directory to go up from"));
+    }
+    let above = above.canonicalize().map_err(|error| Failure::of(path, error))?;
+    Ok(if missing.as_os_str().is_empty() { above } else { above.join(missing) })
 }
 
 /// Refuses a folder that the mount would hide, or that would change the base.
