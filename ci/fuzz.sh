@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The cache server's protocols, and all files that are read: of items (-e), of users (-Y, -S), traces,
-# machines and lists of CPUs, tables of benchmarks; under a fuzzer that follows the code which inputs
+# The cache server's protocols, and all files that are read: of items (-e), of users (-Y, -S), logs of
+# file systems (mount --keep), traces, machines and lists of CPUs, tables of benchmarks; under a fuzzer that follows the code which inputs
 # reach (libFuzzer), with AddressSanitizer. What must hold is in fuzz/src, a file each; memory and
 # steps are bounded by the bytes of an input (bounds.rs).
 #   ci/fuzz.sh [SECONDS]        each of them that long (default 600)
@@ -30,7 +30,7 @@ RUSTFLAGS="$coverage --cfg fuzzing -Zsanitizer=address -Ccodegen-units=1" CARGO_
     cargo +nightly build --release --locked --manifest-path fuzz/Cargo.toml --target "$HOST"
 programs=$TARGET/fuzz/$HOST/release
 found=$TARGET/fuzz/found
-for name in ${FUZZ_TARGETS:-text meta binary file users trace machine table}; do
+for name in ${FUZZ_TARGETS:-text meta binary file users kept trace machine table}; do
     folder=$found/$name
     mkdir -p "$folder"
     "$programs/corpus" unpack "fuzz/corpus/$name.txt" "$folder"
@@ -45,6 +45,11 @@ for name in ${FUZZ_TARGETS:-text meta binary file users trace machine table}; do
     if [ "$name" = users ]; then
         longest=8192 kept=4096 words=(-malloc_limit_mb=16)
         "$programs/corpus" users "$folder"
+    fi
+    if [ "$name" = kept ]; then
+        # Short logs; what a file system has written just now is an input, too.
+        longest=32768 kept=900 words=(-malloc_limit_mb=64)
+        "$programs/corpus" kept "$folder"
     fi
     if [ "$name" = trace ]; then
         # Small recordings.

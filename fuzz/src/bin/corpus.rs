@@ -3,11 +3,18 @@
 //!     corpus unpack FILE FOLDER
 //!     corpus pack FILE FOLDER
 //!
-//! And inputs for files that a server has just saved, or saslpasswd2 has made, into a folder:
+//! And inputs for files that a server has just saved, saslpasswd2 has made, or a file system keeps,
+//! into a folder:
 //!
 //!     corpus saved FOLDER
 //!     corpus users FOLDER
+//!     corpus kept FOLDER
 
+#[path = "../kept.rs"]
+#[allow(dead_code, reason = "shared with the target")]
+mod kept;
+
+use manycored_fuzz::bounds;
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
@@ -16,7 +23,8 @@ fn main() -> io::Result<()> {
         let inputs = match what.as_str() {
             "saved" => manycored_fuzz::file::saved(),
             "users" => manycored_fuzz::users::saved(),
-            _ => panic!("corpus saved|users FOLDER"),
+            "kept" => kept::saved(),
+            _ => panic!("corpus saved|users|kept FOLDER"),
         };
         for (number, input) in inputs.iter().enumerate() {
             fs::write(format!("{folder}/{what}{number:02}"), input)?;
