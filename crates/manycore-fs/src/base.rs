@@ -23,7 +23,7 @@ use crate::tree::{Held, Link};
 use crate::xattrs::{LONGEST_VALUE, Pair};
 use crate::{Error, Ino, Kind, Result};
 use manycore::section::Section;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, OsStr};
@@ -73,6 +73,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn host(errno: Errno) -> Error {
     Error::Host(errno.raw_os_error())
+}
+
+/// Reads the names of a directory.
+fn names(directory: &mut Dir) -> Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    for entry in directory {
+        let entry = entry.map_err(host)?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(name.to_vec());
+        }
+    }
+    Ok(names)
 }
 
 impl Base {
@@ -254,9 +267,10 @@ impl Base {
             return Ok(());
         }
         let backing = inode.backing.as_ref().ok_or(Error::NotFound)?;
+        let mut directory = self.directory(&backing.path)?;
         let names: Vec<(Option<Ino>, Vec<u8>)> = match source {
             Source::Host(..) => {
-                self.names(&backing.path)?.into_iter().map(|name| (None, name)).collect()
+                names(&mut directory)?.into_iter().map(|name| (None, name)).collect()
             }
             Source::Log(files) => {
                 files.iter().map(|(number, name)| (Some(*number), name.to_vec())).collect()
@@ -274,7 +288,8 @@ impl Base {
         let (mut made, mut count) = (Vec::new(), 0);
         for (given, name) in &names {
             let path = Path::new(&*backing.path).join(OsStr::from_bytes(name));
-            let stat = match rustix::fs::statat(&self.root, &path, AtFlags::SYMLINK_NOFOLLOW) {
+            let at = directory.fd().map_err(host)?;
+            let stat = match rustix::fs::statat(at, &**name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => stat,
                 Err(Errno::NOENT) if given.is_none() => continue,
                 Err(errno) => return Err(host(errno)),
@@ -317,20 +332,12 @@ impl Base {
         Ok(())
     }
 
-    /// Reads the names of a directory.
-    fn names(&self, path: &OsStr) -> Result<Vec<Vec<u8>>> {
+    /// Opens a directory.
+    fn directory(&self, path: &OsStr) -> Result<Dir> {
         let path = if path.is_empty() { OsStr::new(".") } else { path };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let directory = rustix::fs::openat(&self.root, path, flags, Mode::empty()).map_err(host)?;
-        let mut names = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&directory).map_err(host)? {
-            let entry = entry.map_err(host)?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                names.push(name.to_vec());
-            }
-        }
-        Ok(names)
+        let opened = rustix::fs::openat(&self.root, path, flags, Mode::empty());
+        opened.and_then(Dir::new).map_err(host)
     }
 
     /// Returns the host's file, opened for reading.

@@ -190,6 +190,34 @@ fn damage_before_what_was_synced_is_named() {
     assert_eq!(open(kept.path()).main().read_file("/b").unwrap(), [2; 5000]);
 }
 
+/// A record that is as long as one that was cut off takes its place, and what followed that one
+/// does not come back behind it.
+#[test]
+fn what_was_cut_off_does_not_follow_what_is_written_then() {
+    let kept = folder();
+    let files = open(kept.path());
+    let log = kept.path().join("log");
+    files.main().write_file("/a", b"").unwrap();
+    files.sync().unwrap();
+    let file = files.main().resolve("/a").unwrap().ino;
+    let at = fs::metadata(&log).unwrap().len() as usize;
+    files.main().write(file, 0, &[1; 700]).unwrap();
+    files.main().write(file, 1000, &[2; 700]).unwrap();
+    files.sync().unwrap();
+    drop(files);
+    let mut bytes = fs::read(&log).unwrap();
+    bytes[at + 500] ^= 1;
+    fs::write(&log, &bytes).unwrap();
+    let files = open(kept.path());
+    let cut = files.recovered().unwrap();
+    assert_eq!(cut.offset, at as u64);
+    assert_eq!(fs::read(cut.aside.as_ref().unwrap()).unwrap(), bytes[at..]);
+    files.main().write(file, 0, &[3; 700]).unwrap();
+    files.sync().unwrap();
+    drop(files);
+    assert_eq!(open(kept.path()).main().read_file("/a").unwrap(), [3; 700]);
+}
+
 #[test]
 fn folder_is_kept_once_at_a_time() {
     let kept = folder();
