@@ -165,11 +165,10 @@ where
         &self,
         segment: &Segment<K, V>,
         weight: i64,
-        kept: Option<Found<K, V>>,
         section: &Section<'_>,
     ) -> i64 {
         let is_heavy = |node| self.weight_of(node) / HEAVY > weight;
-        let departed = segment.evict_heavy(kept, section, is_heavy, |node| self.depart(node));
+        let departed = segment.evict_heavy(section, is_heavy, |node| self.depart(node));
         departed.map_or(0, |departed| self.settle_eviction(segment, &departed, section))
     }
 

@@ -653,3 +653,29 @@ fn next_version() -> u64 {
     // for each number.
     OWN.try_with(own).unwrap_or_else(|_| NEXT.fetch_add(BLOCK, Ordering::Relaxed))
 }
+
+#[cfg(all(test, not(manycore_loom)))]
+mod tests {
+    use super::*;
+    use crate::{Builder, Cache};
+
+    #[test]
+    fn garbage_weighs_what_is_known_of_it() {
+        type Set = fn(Builder<u64, String>) -> Builder<u64, String>;
+        const HEAVY: usize = 1 << 20;
+        let garbage = |set: Set| {
+            let cache = set(Cache::builder(10)).build().unwrap();
+            [0, HEAVY].map(|weight| cache.home.garbage::<String>(cache.kind, weight as i64))
+        };
+        let (plain, full) = (Kind::Plain.bytes::<u64, String>(), Kind::Full.bytes::<u64, String>());
+        let exact = |bytes| Weight::exact(bytes).urgent();
+        assert_eq!(garbage(|own| own), [Weight::at_least(plain); 2]);
+        assert_eq!(garbage(|own| own.weight_in_bytes(true)), [Weight::at_least(plain); 2]);
+        let weighed = garbage(|own| own.weigher(|_, _| 1));
+        assert_eq!(weighed, [full, HEAVY].map(Weight::at_least));
+        let in_bytes = garbage(|own| own.weigher(|_, _| 1).weight_in_bytes(true));
+        assert_eq!(in_bytes, [full, HEAVY].map(exact));
+        let not_in_bytes = garbage(|own| own.weigher(|_, _| 1).weight_in_bytes(false));
+        assert_eq!(not_in_bytes, [Weight::at_least(full); 2]);
+    }
+}

@@ -284,10 +284,12 @@ impl<K, V> Segment<K, V> {
 
     /// Turns the heavy hand by one bucket, and looks there for heavy entries that have proved
     /// themselves (segment.G7). If such an entry has uses left, it loses one; otherwise it is
-    /// unlinked. `kept` and `depart` are as for `evict`; `is_heavy` runs with no lock held, too.
+    /// unlinked. `depart` is as for `evict`; `is_heavy` runs with no lock held, too.
+    ///
+    /// An entry that is being replaced is never heavy for the new one: replacing it needs room only
+    /// if the new entry is heavier.
     pub(crate) fn evict_heavy(
         &self,
-        kept: Option<NonNull<Node<K, V>>>,
         section: &Section<'_>,
         is_heavy: impl Fn(NonNull<Node<K, V>>) -> bool,
         depart: impl Fn(NonNull<Node<K, V>>) -> Departed<K, V>,
@@ -301,8 +303,7 @@ impl<K, V> Segment<K, V> {
         let bucket = &table.buckets()[at];
         for slot in bucket.slots() {
             let Some(entry) = slot.to_evict() else { continue };
-            let is_proved = entry.frequency >= PROTECTED && Some(entry.node()) != kept;
-            if !is_proved || !is_heavy(entry.node()) {
+            if entry.frequency < PROTECTED || !is_heavy(entry.node()) {
                 continue;
             }
             if entry.frequency > PROTECTED {

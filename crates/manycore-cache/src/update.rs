@@ -188,7 +188,7 @@ where
         }
         let looks = segment.may_have_heavy(weight) && held.capacity < wanted;
         if looks && Chance::draw().one_of(ONE_HEAVY_OF) == 0 {
-            held.capacity += self.evict_heavy(segment, weight, kept, section);
+            held.capacity += self.evict_heavy(segment, weight, section);
         }
         while held.capacity < wanted {
             match self.evict(segment, near, kept, section) {

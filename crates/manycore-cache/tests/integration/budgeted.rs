@@ -88,6 +88,25 @@ fn cache_gives_all_but_what_is_pinned() {
 }
 
 #[test]
+fn capacity_that_segments_took_ahead_is_given_before_entries_and_no_more_than_asked() {
+    let budget = budget();
+    let cache = within(&budget, LIMIT);
+    (0..LIMIT).for_each(|key| fill(&cache, key, 1));
+    cache.invalidate_all();
+    // While the pool is full, each of the eight segments takes 32 more than its first entry needs.
+    (0..100).for_each(|key| fill(&cache, key, 1));
+    // The pool has some tens left after that.
+    fill(&cache, LIMIT, 9_700);
+    assert_eq!((cache.len(), budget.used()), (101, LIMIT));
+    let charged = budget.charge(100).unwrap();
+    assert_eq!((cache.len(), cache.weight()), (101, 9_800), "unused capacity was enough");
+    assert!(budget.used() > LIMIT - 20, "{} are used", budget.used());
+    drop(charged);
+    budget.charge(LIMIT).map(drop).unwrap();
+    assert_eq!((cache.len(), budget.used()), (0, 0));
+}
+
+#[test]
 fn entry_that_is_heavier_than_the_batch_gets_in() {
     let budget = budget();
     let (first, second) = (within(&budget, LIMIT), within(&budget, LIMIT));

@@ -135,11 +135,16 @@ fn the_parts_of_a_footprint_are_what_is_in_use() {
     let none = cache.footprint();
     assert!(none.free >= 160_000 && none.entries < 80_000, "{none:?}");
     // Small caches share the memory of their entries: only the memory of this cache's entries is
-    // counted.
-    let few = Cache::new(1_000);
-    (0..1_000_u64).for_each(|key| _ = few.insert(key, key));
-    let few = few.footprint();
-    assert!((16_000..64_000).contains(&few.entries) && few.free == 0, "{few:?}");
+    // counted. An entry takes its key, its value and 8 bytes, or 32 bytes if it expires.
+    for (builder, more) in [
+        (Cache::builder(1_000), 8),
+        (Cache::builder(1_000).time_to_live(Duration::from_secs(1_000)), 32),
+    ] {
+        let few = builder.build().unwrap();
+        (0..1_000_u64).for_each(|key| _ = few.insert(key, key));
+        let few = few.footprint();
+        assert_eq!((few.entries, few.free), (1_000 * (16 + more), 0));
+    }
 }
 
 /// A key with the hash of all others.
@@ -170,7 +175,8 @@ fn a_footprint_counts_what_probation_takes() {
         builder.eviction(eviction).build().unwrap().footprint().tables
     };
     let (buckets, all) = (tables(Eviction::Clock), tables(Eviction::ScanResistant));
-    assert!(all - buckets >= buckets / 64 * 8, "{all} bytes with probation, {buckets} without");
+    let words = buckets / 64;
+    assert_eq!(all - buckets, 4 * (words + words.next_power_of_two()));
 }
 
 #[test]
@@ -215,6 +221,22 @@ fn a_guard_of_a_batch_outlives_the_visit_and_is_of_the_batch_s_cache() {
     assert_eq!(kept, [Some('a'), None]);
     let of_another = || cache.visit_many([1].iter(), |_, key| drop(key.guard(&other)));
     assert!(catch_unwind(AssertUnwindSafe(of_another)).is_err());
+}
+
+#[test]
+fn every_value_that_waited_for_a_guard_is_dropped() {
+    let value = Arc::new(());
+    let cache = Cache::new(100);
+    let insert = |times: u32| (0..times).for_each(|n| _ = cache.insert(n % 50, value.clone()));
+    insert(50);
+    for _ in 0..3 {
+        let held = cache.get(&1);
+        insert(1_000);
+        drop(held);
+        insert(1_000);
+    }
+    drop(cache);
+    assert_eq!(Arc::strong_count(&value), 1);
 }
 
 #[test]
@@ -333,4 +355,6 @@ fn tables_become_smaller_if_less_than_half_of_the_capacity_is_left() {
     assert!(less < full / 2, "{less} of {full}");
     cache.set_capacity(80_000);
     assert_eq!(tables(), less, "they grow with their entries");
+    cache.set_capacity(15_000);
+    assert_eq!(tables(), less, "they do not grow with the capacity");
 }

@@ -145,11 +145,12 @@ fn what_is_expired_counts_as_missing_for_every_update() {
 #[test]
 fn updates_sweep_out_what_nobody_asks_for() {
     type Set = fn(Builder<u32, u32>) -> Builder<u32, u32>;
-    let settings: [Set; 4] = [
+    let settings: [Set; 5] = [
         |builder| builder.time_to_live(secs(10)),
         |builder| builder.time_to_idle(secs(10)),
         |builder| builder.expire_after(|_, _| Some(secs(10))),
         |builder| builder.idle_after(|_, _| Some(secs(10))),
+        |builder| builder.without_metadata(|key, _| (*key < 800).then(|| secs(10))),
     ];
     for (at, set) in settings.into_iter().enumerate() {
         let (cache, hands, expired) = timed(set);
@@ -163,6 +164,15 @@ fn updates_sweep_out_what_nobody_asks_for() {
         });
         assert_eq!((cache.len(), expired.load(SeqCst)), (1, 800), "{at}");
     }
+}
+
+#[test]
+fn entries_of_a_large_cache_have_their_times() {
+    let time = |key: u32| secs(1 + u64::from(key));
+    let builder = Cache::builder(5_000).expire_after(move |key: &u32, _: &u32| Some(time(*key)));
+    let cache = builder.clock(|| Duration::ZERO).build().unwrap();
+    (0..10).for_each(|key| _ = cache.insert(key, key));
+    assert!((0..10).all(|key| cache.time_left(&key) == Some(time(key))));
 }
 
 #[test]

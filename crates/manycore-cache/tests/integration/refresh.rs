@@ -84,6 +84,17 @@ fn others_get_the_present_value_while_one_caller_loads() {
     });
 }
 
+#[test]
+fn a_refresh_does_not_overwrite_a_conditional_update() {
+    let (cache, _, _) = due();
+    let load = || {
+        assert!(cache.insert_if(1, 3, |entry| entry.is_some()).is_ok());
+        2
+    };
+    assert_eq!(*cache.get_or_insert_with(1, load), 3);
+    assert_eq!(cache.get(&1).as_deref(), Some(&3));
+}
+
 /// A thread waits for no future's load, and does not refresh beside it either.
 #[test]
 fn a_thread_takes_the_present_value_while_a_future_loads() {
