@@ -167,6 +167,17 @@ fn a_footprint_counts_the_buckets_that_long_chains_take() {
     assert_eq!([chains(7..13), chains(13..19), chains(19..25)], [64, 2 * 64, 3 * 64]);
 }
 
+/// An insertion that finds another key of its tag has evicted an entry before it goes the long way.
+#[test]
+fn a_full_cache_of_keys_with_one_hash_counts_every_entry_that_goes() {
+    let cache = Cache::new(10);
+    (0..30).for_each(|key| _ = cache.insert(Same(key), key));
+    let (there, stats) = (cache.iter().count() as u64, cache.stats());
+    assert!(there >= 9, "{there} are left");
+    assert_eq!((cache.len() as u64, cache.weight()), (there, there));
+    assert_eq!((stats.insertions, stats.evictions), (30, 30 - there));
+}
+
 /// For each bucket there is a word that remembers what was evicted, and a word of the queue.
 #[test]
 fn a_footprint_counts_what_probation_takes() {
