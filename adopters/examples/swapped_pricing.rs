@@ -26,8 +26,6 @@ family! {
     calls {
         /// The price in cents, for a customer.
         fn price(&self, list: u64, customer: u32) -> u64;
-    }
-    updates {
         /// Grants a customer so many percent. Returns nothing, so it never waits for an exchange.
         fn grant(&self, customer: u32, percent: u64);
     }

@@ -107,11 +107,6 @@ trait SwapImpl: Sync + Sized + 'static {
 
     fn call(&self, entry: usize);
 
-    /// An update that answers nothing.
-    fn update(&self, entry: usize) {
-        self.call(entry);
-    }
-
     fn swap(&self, new: Arc<dyn Calls>);
 
     /// All calls counted.
@@ -139,39 +134,12 @@ impl SwapImpl for Exchangeable {
         self.0.call(|object| object.call(entry));
     }
 
-    #[inline]
-    fn update(&self, entry: usize) {
-        self.0.update(move |object| object.call(entry));
-    }
-
     fn swap(&self, new: Arc<dyn Calls>) {
         self.0.swap(new).expect("no other thread swaps");
     }
 
     fn total(&self) -> u64 {
         self.0.call(sum)
-    }
-}
-
-/// The same, with every call an update.
-struct Updates(Exchangeable);
-
-impl SwapImpl for Updates {
-    fn new() -> Self {
-        Self(Exchangeable::new())
-    }
-
-    #[inline]
-    fn call(&self, entry: usize) {
-        self.0.update(entry);
-    }
-
-    fn swap(&self, new: Arc<dyn Calls>) {
-        self.0.swap(new);
-    }
-
-    fn total(&self) -> u64 {
-        self.0.total()
     }
 }
 
@@ -328,10 +296,6 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     Entry {
         kind: Kind::Ours,
         ..entry::<Exchangeable>("swappable", "Swappable: calls wait for the transfer")
-    },
-    Entry {
-        kind: Kind::Ours,
-        ..entry::<Updates>("swappable-updates", "Swappable, with updates that need not wait")
     },
     entry::<StdRwLock>("rwlock", "std RwLock, held for the whole exchange"),
 ];

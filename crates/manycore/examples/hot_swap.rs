@@ -18,8 +18,6 @@ manycore::family! {
         fn user(&self, session: u64) -> Option<String>;
         /// Ends a session.
         fn end(&self, session: u64) -> bool;
-    }
-    updates {
         /// Begins one.
         fn begin(&self, session: u64, user: String);
     }

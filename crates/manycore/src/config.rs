@@ -23,9 +23,6 @@ pub(crate) const FIRST_SLOTS: usize = if SMALL { 1 } else { 8 };
 /// counted in the object.
 pub(crate) const CALLS_DEEP: usize = if SMALL { 2 } else { 16 };
 
-/// Updates that may be queued during a hot swap. The callers of further updates block.
-pub(crate) const SWAP_LOG_MAX: usize = if SMALL { 2 } else { 1 << 16 };
-
 /// Default limit of the entries that a slot keeps for an object.
 pub(crate) const DEFAULT_MAX_ENTRIES: usize = if SMALL { 4 } else { 4096 };
 

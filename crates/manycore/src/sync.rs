@@ -13,7 +13,7 @@ pub(crate) use loom::{
     hint,
     lazy_static::Lazy,
     sync::{
-        Mutex, MutexGuard,
+        Mutex, MutexGuard, RwLock,
         atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
@@ -23,7 +23,7 @@ pub(crate) use loom::{
 pub(crate) use shuttle::{
     hint,
     sync::{
-        Mutex, MutexGuard,
+        Mutex, MutexGuard, RwLock,
         atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
@@ -33,7 +33,7 @@ pub(crate) use shuttle::{
 pub(crate) use std::{
     hint,
     sync::{
-        Mutex, MutexGuard,
+        Mutex, MutexGuard, RwLock,
         atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,

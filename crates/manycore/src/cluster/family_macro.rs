@@ -7,8 +7,7 @@
 ///
 /// It generates the trait, with `Family` as its supertrait. It also generates the handle, with
 /// `new`, the trait's methods, `watch`, and everything that `Swappable` has (the handle
-/// dereferences to one). Methods under `calls` wait while the implementation is exchanged. Methods
-/// under `updates` return nothing, own their arguments and do not wait.
+/// dereferences to one). The methods wait while the implementation is exchanged.
 ///
 /// `watch(f)` puts a wrapper around the implementation that passes `f` the name of each method
 /// before it is called. `withdraw` removes the wrapper.
@@ -26,8 +25,6 @@
 ///     calls {
 ///         /// The size, if it is known.
 ///         fn get(&self, file: u32) -> Option<u64>;
-///     }
-///     updates {
 ///         /// Notes a size.
 ///         fn put(&self, file: u32, size: u64);
 ///     }
@@ -101,15 +98,10 @@ macro_rules! family {
             $(#[$call_doc:meta])*
             fn $call:ident(&self $(, $arg:ident: $Arg:ty)* $(,)?) $(-> $Ret:ty)?;
         )* }
-        updates { $(
-            $(#[$update_doc:meta])*
-            fn $update:ident(&self $(, $own:ident: $Own:ty)* $(,)?);
-        )* }
     ) => {
         $(#[$trait_doc])*
         $vis trait $Trait: $crate::cluster::Family<Part = $Part> {
             $( $(#[$call_doc])* fn $call(&self $(, $arg: $Arg)*) $(-> $Ret)?; )*
-            $( $(#[$update_doc])* fn $update(&self $(, $own: $Own)*); )*
         }
 
         $(#[$handle_doc])*
@@ -126,10 +118,6 @@ macro_rules! family {
 
             $( $(#[$call_doc])* $vis fn $call(&self $(, $arg: $Arg)*) $(-> $Ret)? {
                 self.0.call(|object| object.$call($($arg),*))
-            } )*
-
-            $( $(#[$update_doc])* $vis fn $update(&self $(, $own: $Own)*) {
-                self.0.update(move |object| object.$update($($own),*))
             } )*
 
             /// Passes `watcher` the name of every method before it is called, until the layer is
@@ -166,10 +154,6 @@ macro_rules! family {
                     $( fn $call(&self $(, $arg: $Arg)*) $(-> $Ret)? {
                         (self.watcher)(::std::stringify!($call));
                         self.inner.$call($($arg),*)
-                    } )*
-                    $( fn $update(&self $(, $own: $Own)*) {
-                        (self.watcher)(::std::stringify!($update));
-                        self.inner.$update($($own),*)
                     } )*
                 }
                 let watcher: ::std::sync::Arc<

@@ -47,7 +47,7 @@
 //!
 //! - cluster.H1 A call costs a slot read and a predictable branch over a direct one, and writes no
 //!   shared line.
-//! - cluster.H2 A swap has five steps: claim, close, drain, transfer, open. No call or update is
+//! - cluster.H2 A swap has five steps: claim, close, drain, transfer, open. No call is
 //!   lost, done twice, or run on a half-made object. The laws that ensure it are in `swap`.
 //! - cluster.H5 A lock in a representative is a real lock, because removals reach it from other
 //!   cores. Locks are taken from the root to the representatives. What was found in the root is
@@ -56,7 +56,6 @@
 //! Source: [K42](crate#sources), sections 3.3, 3.4 and 4.
 
 mod clustered;
-mod conform;
 mod family_macro;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
@@ -65,5 +64,4 @@ mod swap;
 #[doc(inline)]
 pub use crate::oplog::adaptive::{self, Adaptive};
 pub use clustered::{Clustered, Placement, Rep};
-pub use conform::conform;
 pub use swap::{Family, Layer, SwapError, SwapFailure, Swappable, Swapped};

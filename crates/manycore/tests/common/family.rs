@@ -18,8 +18,6 @@ manycore::family! {
         fn insert(&self, key: u32, number: u32) -> Option<u32>;
         /// Takes it away.
         fn remove(&self, key: u32) -> Option<u32>;
-    }
-    updates {
         /// Adds to a number; to none as to zero.
         fn add(&self, key: u32, more: u32);
     }

@@ -481,7 +481,6 @@ fn constructors_of_representatives_may_look_at_the_object_and_not_call_it() {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SwapAct {
     Call,
-    Update,
     Swap,
     Panic,
 }
@@ -498,7 +497,6 @@ impl Impl {
 fn use_object(object: &Swappable<Impl>, act: SwapAct) {
     match act {
         SwapAct::Call => object.call(|_| ()),
-        SwapAct::Update => object.update(|_| ()),
         SwapAct::Swap => {
             let error = object.swap(Impl::quiet()).expect_err("from within a call");
             assert!(matches!(error.reason, SwapFailure::InsideCall), "{error}");
@@ -519,8 +517,8 @@ impl Family for Impl {
     fn import(&self, (): ()) {}
 }
 
-const SWAP_ACTS: [SwapAct; 4] = [SwapAct::Call, SwapAct::Update, SwapAct::Swap, SwapAct::Panic];
-const FROM_TRANSFER: &str = "an update or a transfer calls an exchangeable object";
+const SWAP_ACTS: [SwapAct; 3] = [SwapAct::Call, SwapAct::Swap, SwapAct::Panic];
+const FROM_TRANSFER: &str = "a transfer calls an exchangeable object";
 
 #[test]
 fn transfers_that_use_the_object_fail_the_swap_with_a_sentence() {
@@ -555,22 +553,6 @@ fn calls_that_use_the_object_work_and_a_swap_in_them_is_an_error() {
     }
 }
 
-#[test]
-fn updates_that_use_an_object_panic_and_a_swap_in_them_is_an_error() {
-    for act in SWAP_ACTS {
-        let end = end_of(&format!("Swappable: {act:?} from an update"), move || {
-            let object = Arc::new(Swappable::new(Impl::quiet()));
-            let weak = Arc::downgrade(&object);
-            object.update(move |_| use_object(&weak.upgrade().unwrap(), act));
-        });
-        match act {
-            SwapAct::Swap => assert_eq!(end, End::Works),
-            SwapAct::Panic => assert!(end.panics_with("planned"), "{end:?}"),
-            _ => assert!(end.panics_with(FROM_TRANSFER), "{end:?}"),
-        }
-    }
-}
-
 #[cfg(unix)]
 #[test]
 fn objects_in_the_child_of_a_fork_do_not_wait_for_themselves() {
@@ -583,7 +565,6 @@ fn objects_in_the_child_of_a_fork_do_not_wait_for_themselves() {
         constructors_of_representatives_may_look_at_the_object_and_not_call_it,
         transfers_that_use_the_object_fail_the_swap_with_a_sentence,
         calls_that_use_the_object_work_and_a_swap_in_them_is_an_error,
-        updates_that_use_an_object_panic_and_a_swap_in_them_is_an_error,
     ];
     crate::common::process::again_in_children(
         "objects_in_the_child_of_a_fork_do_not_wait_for_themselves",

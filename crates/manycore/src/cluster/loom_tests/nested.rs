@@ -2,7 +2,7 @@
 
 use super::{Object, Plain, add, object, total};
 use crate::percpu::loom_tests::{RACE, model, must_catch};
-use crate::sync::{AtomicBool, Ordering, thread};
+use crate::sync::thread;
 use std::sync::Arc;
 
 fn swap(object: &Object) {
@@ -94,60 +94,4 @@ fn loom_two_objects_exchanged_at_once_let_nested_calls_pass() {
         swapper.join().unwrap();
         assert_eq!(total(&b), 1);
     });
-}
-
-/// A thread's own update is queued, and its next call, which is admitted, sees it all the same.
-#[test]
-fn loom_admitted_call_sees_its_own_updates_that_wait() {
-    model(2, || {
-        let shared = object();
-        let insider = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                shared.call(|_| {
-                    shared.update(|sum| sum.add(1));
-                    assert_eq!(total(&shared), 1, "effect without its cause");
-                });
-            })
-        };
-        swap(&shared);
-        insider.join().unwrap();
-        assert_eq!(total(&shared), 1);
-    });
-}
-
-/// Same between threads: a call that began after another thread's update had returned sees what the
-/// update did.
-#[test]
-fn loom_admitted_call_sees_updates_of_others_that_wait() {
-    model(1, || {
-        let shared = object();
-        let told = Arc::new(AtomicBool::new(false));
-        let updater = {
-            let (shared, told) = (Arc::clone(&shared), Arc::clone(&told));
-            thread::spawn(move || {
-                shared.update(|sum| sum.add(1));
-                told.store(true, Ordering::Release);
-            })
-        };
-        let insider = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                shared.call(|_| {
-                    let expected = usize::from(told.load(Ordering::Acquire));
-                    assert!(total(&shared) >= expected, "effect without its cause");
-                });
-            })
-        };
-        swap(&shared);
-        updater.join().unwrap();
-        insider.join().unwrap();
-        assert_eq!(total(&shared), 1);
-    });
-}
-
-#[test]
-fn loom_admitted_call_that_skips_the_log_is_caught() {
-    let test = "cluster::loom_tests::nested::loom_admitted_call_sees_its_own_updates_that_wait";
-    must_catch("skipped-log", test, &["effect without its cause"]);
 }

@@ -7,19 +7,15 @@
 //! | none | open, or closed with announced calls still inside | calls that cannot announce |
 //! | DRAINED | closed; every announced call is over | the same; the last one out seals |
 //! | SEALED | no call is inside, and none may enter | nothing |
-//! | SEALED, LENDING | the transfer accepts helpers | helpers |
 //!
 //! - admission.W2 One instruction takes the count to zero and sets SEALED. So no call is inside of
 //!   a sealed object, whatever entered or left before.
-//! - admission.W3 LENDING is cleared before the transfer ends. The swapper waits for the helpers
-//!   that are counted by then.
 
-use crate::sync::{AtomicUsize, Backoff, Ordering, seeded_bug};
+use crate::sync::{AtomicUsize, Ordering, seeded_bug};
 
 const DRAINED: usize = 1;
 const SEALED: usize = 2;
-const LENDING: usize = 4;
-const ONE: usize = 8;
+const ONE: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct Admission(AtomicUsize);
@@ -73,51 +69,7 @@ impl Admission {
 
     /// Admits calls again.
     pub(super) fn unseal(&self) {
-        let before = self.change(|word| Some(word & !(DRAINED | SEALED)));
-        debug_assert!(
-            before.is_ok_and(|word| word & LENDING == 0),
-            "admission.W3: unsealed while the transfer accepts helpers"
-        );
-    }
-
-    /// Accepts helpers. Called by the swapper of a sealed object.
-    pub(super) fn lend(&self) {
-        let before = self.change(|word| Some(word | LENDING));
-        debug_assert!(
-            before.is_ok_and(
-                |word| word & (SEALED | LENDING) == SEALED || seeded_bug!("unsealed-transfer")
-            ),
-            "admission.W3: helpers are let into an object that is not sealed"
-        );
-    }
-
-    /// Counts a helper in, if the transfer accepts helpers.
-    pub(super) fn join(&self) -> bool {
-        // ORDER: Relaxed; most waiters only look.
-        self.0.load(Ordering::Relaxed) & LENDING != 0
-            && self.change(|word| (word & LENDING != 0).then_some(word + ONE)).is_ok()
-    }
-
-    pub(super) fn leave(&self) {
-        let left = self.change(|word| Some(word - ONE));
-        debug_assert!(
-            left.is_ok_and(|word| word & SEALED != 0),
-            "admission.W3: unsealed under a helper"
-        );
-    }
-
-    /// Accepts no more helpers, and waits for those that are counted (admission.W3).
-    pub(super) fn end_lending(&self) {
-        let before = self.change(|word| Some(word & !LENDING));
-        debug_assert!(
-            before.is_ok_and(|word| word & LENDING != 0),
-            "admission.W3: a transfer ends that accepted no helpers"
-        );
-        let mut backoff = Backoff::new();
-        // ORDER: Acquire; pairs with Release in `leave`: what the helpers moved.
-        while self.0.load(Ordering::Acquire) >= ONE {
-            backoff.pause();
-        }
+        let _ = self.change(|word| Some(word & !(DRAINED | SEALED)));
     }
 }
 
@@ -148,18 +100,5 @@ mod tests {
         assert!(door.give_up());
         door.dismiss();
         assert!(!door.is_sealed() && door.admit());
-    }
-
-    #[test]
-    fn helpers_come_only_while_they_are_wanted() {
-        let door = Admission::new();
-        assert!(!door.join());
-        door.drained();
-        assert!(!door.join());
-        door.lend();
-        assert!(door.join());
-        door.leave();
-        door.end_lending();
-        assert!(!door.join() && door.is_sealed());
     }
 }

@@ -1,7 +1,6 @@
-//! Calls and updates of an object, and how they wait while it is closed.
+//! Calls of an object, and how they wait while it is closed.
 
 use super::admission::Admission;
-use super::log::{Log, Queued};
 use super::protocol::Held;
 use super::transfer::Transfer;
 use super::{Family, Rest, Swappable, Top, is_closed, top_of};
@@ -40,8 +39,8 @@ fn assert_may_call() -> usize {
     let depth = calls::depth();
     assert!(
         depth != LEAF,
-        "manycore: an update or a transfer calls an exchangeable object: the swap that runs \
-         it would wait for itself"
+        "manycore: a transfer calls an exchangeable object: the swap that runs it would wait for \
+         itself"
     );
     depth
 }
@@ -56,7 +55,6 @@ impl<F: Family + ?Sized> Swappable<F> {
             biased: barrier::is_asymmetric(),
             rest: Box::new(Rest {
                 door: Admission::new(),
-                log: Log::new(),
                 transfer: Transfer::new(),
                 claimed: AtomicBool::new(false),
                 held: UnsafeCell::new(Held::new(first)),
@@ -73,7 +71,7 @@ impl<F: Family + ?Sized> Swappable<F> {
     /// Calls the implementation. A panic of the call passes to the caller.
     ///
     /// # Panics
-    /// If it is called from within an update or a transfer.
+    /// If it is called from within a transfer.
     #[inline]
     pub fn call<R>(&self, call: impl FnOnce(&F) -> R) -> R {
         match self.enter_announced() {
@@ -100,16 +98,13 @@ impl<F: Family + ?Sized> Swappable<F> {
     #[cold]
     #[inline(never)]
     fn call_slow<R>(&self, call: impl FnOnce(&F) -> R) -> R {
-        call(self.enter().top)
-    }
-
-    /// Enters, waiting while the object is closed.
-    fn enter(&self) -> Inside<'_, F> {
         let mut backoff = Backoff::new();
         loop {
-            match self.try_enter() {
-                Some(inside) => return inside,
-                None => self.wait(&mut backoff),
+            if let Some(inside) = self.try_enter() {
+                return call(inside.top);
+            }
+            if !self.rest.transfer.help() {
+                backoff.pause();
             }
         }
     }
@@ -140,81 +135,6 @@ impl<F: Family + ?Sized> Swappable<F> {
         // SAFETY: admission.W2 - not sealed before this call is counted out, so no swapper
         // exchanges it.
         let top: &F = unsafe { &(*top_of(gate)).0 };
-        // BUG: a call that is admitted to a closed object does not apply the updates that wait
-        // (swap_log.W5).
-        if is_closed(gate) && !seeded_bug!("skipped-log") {
-            self.rest.log.catch_up(top); // swap_log.W5
-        }
         Inside { top, _how: how }
-    }
-
-    /// Waits a moment for a swap, or helps it.
-    fn wait(&self, backoff: &mut Backoff) {
-        if !self.rest.transfer.help(&self.rest.door) {
-            backoff.pause();
-        }
-    }
-
-    /// Calls the implementation with an update that returns nothing and so need not wait. If the
-    /// implementation is being exchanged, the update is queued. Queued updates are applied in the
-    /// order of these calls, before the object opens.
-    ///
-    /// The thread's own later calls see the update, and so do calls of all threads that began after
-    /// this returned. At most 65,536 updates are queued at a time; further ones wait. If a queued
-    /// update panics, the exchange goes on and [`update_panics`](Self::update_panics) counts the
-    /// panic. The panic of an update that was not queued passes to its caller.
-    ///
-    /// # Panics
-    /// If the update calls an exchangeable object (it may have to run inside a swap), or if this is
-    /// called from within such an update.
-    #[inline]
-    pub fn update<U: FnOnce(&F) + Send + 'static>(&self, update: U) {
-        match self.enter_announced() {
-            Some((_announced, top)) => {
-                let _leaf = calls::leaf();
-                update(top);
-            }
-            None => self.update_slow(update),
-        }
-    }
-
-    /// Returns how many [updates](Self::update) have panicked after they were queued, and so
-    /// without a caller to pass the panic to. That can happen in a [`swap`](Self::swap) that
-    /// succeeded, which reports its own in [`Swapped::panics`](super::Swapped::panics), in a swap
-    /// that failed, or while a wrapper was added or removed.
-    ///
-    /// ```
-    /// # use manycore::cluster::{Family, Swappable};
-    /// # struct Nothing;
-    /// # impl Family for Nothing {
-    /// #     type Part = ();
-    /// #     fn export(&self, _: usize) {}
-    /// #     fn import(&self, (): ()) {}
-    /// # }
-    /// let object = Swappable::new(std::sync::Arc::new(Nothing));
-    /// assert_eq!(object.update_panics(), 0);
-    /// ```
-    pub fn update_panics(&self) -> usize {
-        self.rest.log.panics()
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn update_slow<U: FnOnce(&F) + Send + 'static>(&self, mut update: U) {
-        assert_may_call();
-        let mut backoff = Backoff::new();
-        loop {
-            // ORDER: Relaxed; the gate opens under the lock under which this looks (swap_log.W4).
-            let is_closed = || is_closed(self.gate.load(Ordering::Relaxed));
-            update = match self.rest.log.push(is_closed, update) {
-                Queued::Yes => return,
-                Queued::Open(update) | Queued::Full(update) => update,
-            };
-            if let Some(inside) = self.try_enter() {
-                let _leaf = calls::leaf();
-                return update(inside.top);
-            }
-            self.wait(&mut backoff);
-        }
     }
 }

@@ -20,28 +20,20 @@ use std::time::Duration;
 /// # }
 /// let service = Swappable::new(Arc::new(Version(1)));
 /// let swapped = service.swap(Arc::new(Version(2))).unwrap();
-/// assert_eq!((swapped.old.0, swapped.panics), (1, 0));
+/// assert_eq!(swapped.old.0, 1);
 /// println!("calls waited {:?} at most", swapped.closed_for);
 /// ```
 #[non_exhaustive]
 pub struct Swapped<F: ?Sized> {
     /// The implementation that was replaced, as the exchange found it. No call is in it any more.
     pub old: Arc<F>,
-    /// Updates that came during the swap and were applied before the object opened.
-    pub replayed: usize,
-    /// How many of them panicked; see [`update_panics`](super::Swappable::update_panics).
-    pub panics: usize,
     /// The longest time that calls from outside had to wait.
     pub closed_for: Duration,
 }
 
 impl<F: ?Sized> fmt::Debug for Swapped<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Swapped")
-            .field("replayed", &self.replayed)
-            .field("panics", &self.panics)
-            .field("closed_for", &self.closed_for)
-            .finish_non_exhaustive()
+        f.debug_struct("Swapped").field("closed_for", &self.closed_for).finish_non_exhaustive()
     }
 }
 
@@ -80,8 +72,8 @@ pub struct SwapError<F: ?Sized> {
 pub enum SwapFailure {
     /// Another thread is exchanging the implementation.
     Busy,
-    /// The calling thread is inside of a call, of this object or another, or runs a transfer or an
-    /// update. The exchange could wait for itself.
+    /// The calling thread is inside of a call, of this object or another, or runs a transfer. The
+    /// exchange could wait for itself.
     InsideCall,
     /// The calls that were under way did not end in time.
     TimedOut,

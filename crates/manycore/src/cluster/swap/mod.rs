@@ -1,14 +1,14 @@
-//! Exchanging an implementation while it is in use. Law cluster.H2, as laws swap.W1 to transfer.W7.
+//! Exchanging an implementation while it is in use. Law cluster.H2, as laws swap.W1 to
+//! swap_protocol.W8.
 //!
-//! Owns: [`Swappable`] (`call`, `update`), and the rules of entry. `protocol` has the swapper's
-//! side, `admission` the count of the calls that are admitted late, `log` the updates that need not
-//! wait, `transfer` the moving of what the old implementation has.
+//! Owns: [`Swappable`], and the rules of entry. `protocol` has the swapper's side, `admission` the
+//! count of the calls that are admitted late, `transfer` the moving of what the old implementation
+//! has.
 //!
 //! ```text
-//! swapper:  claim -> close -> drain -> transfer -> apply queued updates, open
-//! calls:    run       from outside: wait (and help with the transfer)      run
+//! swapper:  claim -> close -> drain -> transfer -> open
+//! calls:    run       from outside: wait (and help)   run
 //!                     nested: admitted until the count seals at zero
-//! updates:  run       queued                                               run
 //! ```
 //!
 //! - swap.W1 A call enters by [`crate::percpu::gate`]: it announces the object on its thread's
@@ -17,24 +17,19 @@
 //!   gate closed, or the swapper waits for it. A thread's stack serves all objects, so an object
 //!   costs no memory for each thread.
 //!
-//! The other laws are in their files: admission.W2 and admission.W3 in `admission`, swap_log.W4 to
-//! swap_log.W6 in `log`, transfer.W7 in `transfer`, swap_protocol.W8 in `protocol`.
+//! The other laws are in their files: admission.W2 in `admission`, transfer.W7 in `transfer`,
+//! swap_protocol.W8 in `protocol`.
 //!
 //! A call that finds the gate closed waits, unless its thread is inside of a call already, of this
 //! object or any other. Then the call is counted and admitted, until the count seals at zero. So
 //! waits form no cycle. A call from outside, and a nested call of a sealed object, wait for a
 //! transfer. A transfer waits for no call. A swapper waits for calls, none of which waits for a
 //! swapper that drains.
-//!
-//! Linearization during a swap: calls that were announced before the closing can all be thought to
-//! happen before the first queued update, because all were under way when it came. A call that is
-//! admitted first applies what was queued before it.
 
 mod admission;
 mod call;
 mod error;
 mod family;
-mod log;
 mod protocol;
 mod transfer;
 
@@ -43,7 +38,6 @@ pub use family::Family;
 pub use protocol::Layer;
 
 use self::admission::Admission;
-use self::log::Log;
 use self::protocol::Held;
 use self::transfer::Transfer;
 use crate::sync::{AtomicBool, AtomicPtr, Ordering, UnsafeCell, model_failed};
@@ -70,7 +64,7 @@ struct Top<F: ?Sized>(Arc<F>);
 /// During a [`swap`](Self::swap), calls from outside wait until the new implementation has
 /// everything. Calls that were under way end on the old one. A call from within a call, of this
 /// object or another exchangeable one, is admitted until no call is inside any more. So objects may
-/// call each other while they are exchanged. [Updates](Self::update) do not wait.
+/// call each other while they are exchanged.
 ///
 /// ```
 /// use manycore::cluster::{Family, Swappable};
@@ -106,9 +100,9 @@ struct Top<F: ?Sized>(Arc<F>);
 ///   counted in the object, with two locked instructions.
 /// - Cost of a swap: a `membarrier`, some microseconds, a look at a line for each thread, the wait
 ///   for the calls under way, and the transfer.
-/// - Memory: 128 bytes and a box of some 300; each thread has 128 bytes for all objects.
-/// - Panics: a call's panic passes to the caller and changes nothing. An update or a transfer
-///   that calls an exchangeable object panics.
+/// - Memory: 128 bytes and a box of some 200; each thread has 128 bytes for all objects.
+/// - Panics: a call's panic passes to the caller and changes nothing. A transfer that calls an
+///   exchangeable object panics.
 /// - Fork: a swap or a call that another thread was inside of never ends in the child.
 /// - Source: [K42](crate#sources)'s hot swapping, section 3.4; Soules and others, *System support
 ///   for online reconfiguration* (USENIX 2003).
@@ -127,7 +121,6 @@ pub struct Swappable<F: Family + ?Sized> {
 /// The fields that only swaps, and calls during swaps, touch.
 struct Rest<F: ?Sized> {
     door: Admission,
-    log: Log<F>,
     transfer: Transfer<F>,
     /// True while a swap is under way.
     claimed: AtomicBool,

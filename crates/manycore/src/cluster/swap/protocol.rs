@@ -8,10 +8,9 @@
 
 use super::error::{SwapError, SwapFailure, Swapped};
 use super::family::Family;
-use super::log::Replayed;
 use super::{CLOSED, Swappable, Top, top_of};
 use crate::percpu::{calls, gate};
-use crate::sync::{self, Backoff, Ordering, Panic, seeded_bug};
+use crate::sync::{self, Backoff, Ordering, Panic};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -106,15 +105,15 @@ struct Closed<'a, F: Family + ?Sized> {
 }
 
 impl<F: Family + ?Sized> Closed<'_, F> {
-    fn open(self, top: *mut Top<F>) -> Replayed {
-        ManuallyDrop::new(self).object.open(top)
+    fn open(self, top: *mut Top<F>) {
+        ManuallyDrop::new(self).object.open(top);
     }
 }
 
 impl<F: Family + ?Sized> Drop for Closed<'_, F> {
     /// Opens the object when a panic unwinds: calls go on as before.
     fn drop(&mut self) {
-        drop(self.object.open(self.before));
+        self.object.open(self.before);
     }
 }
 
@@ -162,7 +161,7 @@ impl<F: Family + ?Sized> Swappable<F> {
     fn swap_until(&self, new: Arc<F>, patience: Patience) -> Result<Swapped<F>, SwapError<F>> {
         let taken = Arc::clone(&new);
         let replace = |held: &mut Held<F>, left: &mut Left<F>| {
-            let moved = self.rest.transfer.run(&self.rest.door, held.base.clone(), taken.clone());
+            let moved = self.rest.transfer.run(held.base.clone(), taken.clone());
             if let Err(mut panics) = moved {
                 let first = panics.swap_remove(0);
                 left.panics = panics;
@@ -256,7 +255,7 @@ impl<F: Family + ?Sized> Swappable<F> {
             Ok((top, old, more)) => (Box::into_raw(Box::new(Top(top))), Ok((old, more))),
             Err(failure) => (before, Err(failure)),
         };
-        let replayed = closed.open(top);
+        closed.open(top);
         let closed_for = since.elapsed();
         drop(claim);
         if replaced.is_ok() {
@@ -264,13 +263,11 @@ impl<F: Family + ?Sized> Swappable<F> {
             // was inside when it was changed.
             drop(unsafe { Box::from_raw(before) });
         }
-        let (updates, panics) = (replayed.updates, replayed.panics.len());
         // User values are dropped here, and not on return: if a destructor panicked then, the value
         // being returned would never be dropped.
         drop(left);
-        drop(replayed);
         let (old, more) = replaced?;
-        Ok((Swapped { old, replayed: updates, panics, closed_for }, more))
+        Ok((Swapped { old, closed_for }, more))
     }
 
     fn claim(&self) -> Result<Claim<'_, F>, SwapFailure> {
@@ -312,21 +309,10 @@ impl<F: Family + ?Sized> Swappable<F> {
         true
     }
 
-    /// Applies the queued updates, and opens the object for calls to `top`.
-    fn open(&self, top: *mut Top<F>) -> Replayed {
-        // SAFETY: from a box that only a swapper frees, and this is the swapper.
-        let to: &F = unsafe { &(*top_of(top)).0 };
+    /// Opens the object for calls to `top`.
+    fn open(&self, top: *mut Top<F>) {
         // ORDER: Release; pairs with Acquire in `call`: the implementation and all that was moved.
-        let open = || self.gate.store(top, Ordering::Release);
-        // BUG: the object opens without a last look at the updates that wait (swap_log.W4).
-        let replayed = if seeded_bug!("hasty-opening") {
-            self.rest.log.catch_up(to);
-            open();
-            Replayed::default()
-        } else {
-            self.rest.log.apply_and_open(to, open)
-        };
+        self.gate.store(top, Ordering::Release);
         self.rest.door.unseal();
-        replayed
     }
 }
