@@ -59,7 +59,7 @@ skips() { printf -- '--skip=%s::\n' "$@"; }
 programs=(borrows section_birth section_ends stress)
 [ ${#long[@]} -gt 0 ] || programs+=(linearizability)
 # What forgets guards, members or nodes, or makes cycles of reference counts, on purpose.
-forgetful=(adaptive callbacks deadlocks ldu ldu_set_domain ldu_reentry page_cache slab)
+forgetful=(adaptive callbacks deadlocks ldu ldu_reentry page_cache slab)
 
 mapfile -t skipped < <(skips "${forgetful[@]}" ${long[@]+"${long[@]}"})
 run manycore integration -- "${skipped[@]}" ${slow[@]+"${slow[@]/#/--skip=}"}

@@ -32,8 +32,7 @@ oplog)
         oplog::" --lib
     ;;
 ldu)
-    module manycore "$in_library/ldu/**/*.rs" "allocations ldu ldu_faults ldu_reentry
-        ldu_set_domain ldu_set_domain_random ldu_shared" --lib
+    module manycore "$in_library/ldu/**/*.rs" "allocations ldu ldu_faults ldu_reentry ldu_shared" --lib
     ;;
 maps)
     module manycore "$in_library/collections/hash_map/**/*.rs $in_library/collections/hash_set.rs

@@ -123,7 +123,6 @@
 //!   write your own [`oplog::Log`].
 //! - [`ldu`]: a set whose members are inserted and removed, often on different threads:
 //!   [`ldu::DeferredSet`]. A member carries marks, in which its insertion and its removal cancel.
-//!   For many small, short-lived sets: [`ldu::SetDomain`].
 //! - [`cluster`]: one interface with several representatives inside, [`cluster::Clustered`]; an
 //!   implementation that is replaced while it is in use (hot swap), [`cluster::Swappable`]; an
 //!   object of your own with an unknown load, [`cluster::Adaptive`].

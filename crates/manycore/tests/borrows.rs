@@ -40,16 +40,6 @@ impl Structure<Element<Arc<str>>> for Texts {
     }
 }
 
-impl Structure<SetMember<Arc<str>>> for Texts {
-    fn insert(&mut self, member: &SetMember<Arc<str>>) {
-        assert!(self.0.insert(Arc::clone(&member.1)));
-    }
-
-    fn remove(&mut self, member: &SetMember<Arc<str>>) {
-        assert!(self.0.remove(&member.1));
-    }
-}
-
 const QUEUES: [Queue; 2] = [Queue::PerThread, Queue::Global];
 
 #[test]
@@ -78,25 +68,6 @@ fn members_of_sets_come_and_go_on_two_threads() {
         drop(kept);
         assert_eq!(set.into_inner().0.len(), 0);
     }
-}
-
-#[test]
-fn members_of_a_domain_are_used_again() {
-    let domain = SetDomain::<Texts, _>::default();
-    let mut list = FreeList::new(&domain);
-    let kept = domain.add((SetId::new(), text(1)));
-    thread::scope(|scope| {
-        scope.spawn(|| (0..4).for_each(|number| drop(domain.add((SetId::new(), text(number))))));
-        for number in 0..4 {
-            let member = list.add(SetId::new(), text(number));
-            if number == 2 {
-                domain.synchronize();
-            }
-            list.remove(member);
-        }
-    });
-    assert_eq!(domain.read().iter().count(), 1);
-    drop((list, kept));
 }
 
 #[derive(Default)]

@@ -17,6 +17,7 @@
 //! implementation that allocates inside a set pays for that.
 
 mod conform;
+mod domain;
 mod ours;
 mod rivals;
 
@@ -242,17 +243,17 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     entry::<ours::Domain<false>>(
         "ldu-domain-per-thread",
         Kind::Ours,
-        "one SetDomain for all sets, with a queue for each thread",
+        "one DeferredSet for all sets, with a queue for each thread",
     ),
     entry::<ours::Domain<true>>(
         "ldu-domain-global",
         Kind::Ours,
-        "one SetDomain for all sets, with one queue",
+        "one DeferredSet for all sets, with one queue",
     ),
     entry::<ours::Reused>(
         "ldu-domain-reused",
         Kind::Ours,
-        "a SetDomain with a queue for each thread, whose links are used again while they wait",
+        "the same with a queue for each thread, whose links are used again while they wait",
     ),
 ];
 

@@ -7,14 +7,15 @@ use std::{
 
 use crossbeam_utils::CachePadded;
 use manycore::{
-    ldu::{
-        Attached, DeferredSet, Element, FreeList, Queue, SetDomain, SetId, SetMap, SetMember,
-        Structure,
-    },
+    ldu::{Attached, DeferredSet, Element, Queue, Structure},
     oplog::{Cancel, Cancelling, Deferred, Logs, Op},
 };
 
-use super::{Chains, rivals::Tree};
+use super::{
+    Chains,
+    domain::{FreeList, Link, SetDomain, SetId, Trees, domain},
+    rivals::Tree,
+};
 
 const fn queue(global: bool) -> Queue {
     if global { Queue::Global } else { Queue::PerThread }
@@ -24,23 +25,17 @@ const fn queue(global: bool) -> Queue {
 #[derive(Default)]
 pub(super) struct Told(Tree);
 
-macro_rules! told {
-    ($member:ty, $process:expr) => {
-        impl Structure<$member> for Told {
-            #[inline]
-            fn insert(&mut self, member: &$member) {
-                self.0.insert($process(member));
-            }
+impl Structure<Element<u32>> for Told {
+    #[inline]
+    fn insert(&mut self, member: &Element<u32>) {
+        self.0.insert(**member);
+    }
 
-            #[inline]
-            fn remove(&mut self, member: &$member) {
-                self.0.remove(&$process(member));
-            }
-        }
-    };
+    #[inline]
+    fn remove(&mut self, member: &Element<u32>) {
+        self.0.remove(&**member);
+    }
 }
-told!(Element<u32>, |member: &Element<u32>| **member);
-told!(SetMember<u32>, |member: &SetMember<u32>| member.1);
 
 /// A set with marks and queues of its own.
 type OneSet = DeferredSet<Told, Element<u32>>;
@@ -90,19 +85,17 @@ impl<const GLOBAL: bool> Chains for EachMarked<GLOBAL> {
 
 /// One lock and one set of queues for all sets.
 pub(super) struct Domain<const GLOBAL: bool> {
-    domain: SetDomain<Told, u32>,
+    domain: SetDomain,
     root: SetId,
 }
 
 impl<const GLOBAL: bool> Chains for Domain<GLOBAL> {
     type Set<'a> = SetId;
-    type Link<'a> = Attached<'a, SetMap<Told>, SetMember<u32>>;
+    type Link<'a> = Attached<'a, Trees, Link>;
     type Own<'a> = ();
 
     fn new() -> Self {
-        let builder = DeferredSet::builder().queue(queue(GLOBAL));
-        let domain = builder.build(SetMap::default()).expect("the bounds are the defaults");
-        Self { domain, root: SetId::new() }
+        Self { domain: domain(queue(GLOBAL)), root: SetId::new() }
     }
 
     fn own(&self) {}
@@ -113,7 +106,7 @@ impl<const GLOBAL: bool> Chains for Domain<GLOBAL> {
 
     #[inline]
     fn link<'a>(&'a self, (): &mut (), set: Option<&SetId>, process: u32) -> Self::Link<'a> {
-        self.domain.add((*set.unwrap_or(&self.root), process))
+        self.domain.insert(Link::boxed(*set.unwrap_or(&self.root), process))
     }
 
     #[inline]
@@ -122,9 +115,7 @@ impl<const GLOBAL: bool> Chains for Domain<GLOBAL> {
     }
 
     fn for_each(&self, set: Option<&SetId>, f: impl FnMut(u32)) {
-        let seen = self.domain.read_shared();
-        let told = seen.get(*set.unwrap_or(&self.root));
-        told.into_iter().flat_map(|told| &told.0).copied().for_each(f);
+        self.domain.read_shared().of(*set.unwrap_or(&self.root)).for_each(f);
     }
 }
 
@@ -133,8 +124,8 @@ pub(super) struct Reused(Domain<false>);
 
 impl Chains for Reused {
     type Set<'a> = SetId;
-    type Link<'a> = Attached<'a, SetMap<Told>, SetMember<u32>>;
-    type Own<'a> = FreeList<'a, Told, u32>;
+    type Link<'a> = NonNull<Link>;
+    type Own<'a> = FreeList<'a>;
 
     fn new() -> Self {
         Self(Domain::new())
@@ -149,17 +140,12 @@ impl Chains for Reused {
     }
 
     #[inline]
-    fn link<'a>(
-        &'a self,
-        own: &mut Self::Own<'a>,
-        set: Option<&SetId>,
-        process: u32,
-    ) -> Self::Link<'a> {
+    fn link(&self, own: &mut Self::Own<'_>, set: Option<&SetId>, process: u32) -> NonNull<Link> {
         own.add(*set.unwrap_or(&self.0.root), process)
     }
 
     #[inline]
-    fn unlink<'a>(&'a self, own: &mut Self::Own<'a>, _: Option<&SetId>, link: Self::Link<'a>) {
+    fn unlink(&self, own: &mut Self::Own<'_>, _: Option<&SetId>, link: NonNull<Link>) {
         own.remove(link);
     }
 
@@ -169,7 +155,7 @@ impl Chains for Reused {
 }
 
 /// All trees, by their set.
-type Trees = HashMap<SetId, Tree>;
+type ByNumber = HashMap<SetId, Tree>;
 
 /// A process that comes to a set, or goes.
 pub(super) struct Change {
@@ -178,8 +164,8 @@ pub(super) struct Change {
     comes: bool,
 }
 
-impl Op<Trees> for Change {
-    fn apply(self, trees: &mut Trees) {
+impl Op<ByNumber> for Change {
+    fn apply(self, trees: &mut ByNumber) {
         match (trees.entry(self.set), self.comes) {
             (entry, true) => {
                 entry.or_default().insert(self.process);
@@ -209,7 +195,7 @@ impl Cancel for Change {
 
 /// Logs of each thread in front of all trees.
 pub(super) struct Logged {
-    trees: Deferred<Trees, Cancelling<Change>>,
+    trees: Deferred<ByNumber, Cancelling<Change>>,
     root: SetId,
 }
 
@@ -219,7 +205,7 @@ impl Chains for Logged {
     type Own<'a> = ();
 
     fn new() -> Self {
-        let trees = Deferred::builder().logs(Logs::Always).build(Trees::default());
+        let trees = Deferred::builder().logs(Logs::Always).build(ByNumber::default());
         Self { trees: trees.expect("the bounds are the defaults"), root: SetId::new() }
     }
 

@@ -38,8 +38,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum Queue {
     /// In a per-thread queue, which only its thread and the draining read write. Some 4 KiB for a
-    /// set that is in use; for many short-lived sets, a [`SetDomain`](super::SetDomain) has these
-    /// queues once for all. The default.
+    /// set that is in use. The default.
     #[default]
     PerThread,
     /// In one queue for all threads. It takes a quarter of a KiB, and a read need not look at each

@@ -100,7 +100,11 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// Inserts a member. The next read sees it.
     #[inline]
     pub fn insert(&self, member: Box<E>) -> Attached<'_, T, E> {
-        Attached::new(self, member)
+        let member = NonNull::from(Box::leak(member));
+        // SAFETY: the box was not shared, and its memory belongs to the set from here on. All
+        // further calls for the member come from this handle (ldu.U1).
+        unsafe { self.insert_raw(member) };
+        Attached { set: self, member }
     }
 }
 
@@ -114,38 +118,6 @@ impl<T: Structure<Element<V>>, V: Send + Sync + 'static> DeferredSet<T, Element<
 }
 
 impl<'s, T: Structure<E>, E: Linked> Attached<'s, T, E> {
-    /// Inserts a member that is in no set and in no queue.
-    #[inline]
-    pub(super) fn new(set: &'s DeferredSet<T, E>, member: Box<E>) -> Self {
-        let member = NonNull::from(Box::leak(member));
-        // SAFETY: the box was not shared, and its memory belongs to the set from here on.
-        unsafe { Self::from_raw(set, member) }
-    }
-
-    /// Inserts a member with memory that belongs to the set already.
-    ///
-    /// # Safety
-    /// As for [`DeferredSet::insert_raw`]; the member came from a box, and has no other handle.
-    #[inline]
-    pub(super) unsafe fn from_raw(set: &'s DeferredSet<T, E>, member: NonNull<E>) -> Self {
-        // SAFETY: the caller promises what `insert_raw` asks for, and that no other handle exists
-        // (# Safety). So all further calls for the member come from this handle (ldu.U1).
-        unsafe { set.insert_raw(member) };
-        Self { set, member }
-    }
-
-    /// Returns the member, which stays in the set.
-    #[inline]
-    pub(super) fn into_raw(self) -> NonNull<E> {
-        ManuallyDrop::new(self).member
-    }
-
-    /// Returns the member's set.
-    #[inline]
-    pub(super) fn domain(&self) -> &'s DeferredSet<T, E> {
-        self.set
-    }
-
     /// Takes the member out. The next read does not see it any more.
     #[inline]
     pub fn remove(self) -> Detached<'s, T, E> {

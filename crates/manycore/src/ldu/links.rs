@@ -261,17 +261,6 @@ impl<V> Element<V> {
     pub fn into_value(self) -> V {
         self.value
     }
-
-    /// Exchanges the value of an idle member. A drain may read the member's marks at the same time.
-    ///
-    /// # Safety
-    /// The member is live, and only the caller accesses its value.
-    #[inline]
-    pub(super) unsafe fn replace(member: NonNull<Self>, value: V) -> V {
-        // SAFETY: the caller promises that the member is live, and that no other thread looks at
-        // its value (# Safety). The pointer is only to the value, not to the marks.
-        unsafe { (&raw mut (*member.as_ptr()).value).replace(value) }
-    }
 }
 
 // SAFETY: the offset is that of the field, which is private and otherwise unused.

@@ -30,7 +30,6 @@
 //! | You have | Take |
 //! |---|---|
 //! | a set with members that come and go, seldom read | [DeferredSet] |
-//! | many small, short-lived sets | [SetDomain], with a [FreeList] for each busy thread |
 //! | members of a type of yours, and no allocation per member | [Linked], with [Links] among the fields |
 //!
 //! **Only for structures where operations on different members commute**: sets, registries, reverse
@@ -125,7 +124,6 @@ mod pending;
 mod queue;
 mod retired;
 mod set;
-mod set_domain;
 mod state;
 mod structure;
 mod untold;
@@ -141,5 +139,4 @@ pub use handle::{Attached, Detached};
 pub use links::{Element, Linked, Links};
 pub(crate) use pending::Look;
 pub use set::{DeferredSet, Stats};
-pub use set_domain::{FreeList, SetDomain, SetId, SetMap, SetMember};
 pub use structure::Structure;

@@ -27,31 +27,6 @@ impl Structure<Element<Value>> for Told {
     }
 }
 
-/// The structure of one set. Making it is a call of user code, too.
-#[derive(Debug)]
-struct One(Told);
-
-impl Default for One {
-    fn default() -> Self {
-        tick();
-        Self(Told::default())
-    }
-}
-
-impl Structure<SetMember<Value>> for One {
-    fn insert(&mut self, member: &SetMember<Value>) {
-        let number = member.1.0;
-        assert!(self.0.0.insert(number), "{number} is told twice");
-        tick();
-    }
-
-    fn remove(&mut self, member: &SetMember<Value>) {
-        let number = member.1.0;
-        assert!(self.0.0.remove(&number), "{number} was never told");
-        tick();
-    }
-}
-
 /// Runs `f` on another thread, so that its changes go to a separate queue.
 fn elsewhere<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| scope.spawn(f).join().expect("no panic gets so far"))
@@ -98,56 +73,6 @@ fn set_that_ends_with_a_panic_frees_what_is_its_own() {
             step(|| if taken { drop(set.into_inner()) } else { drop(set) });
         }
         over();
-    });
-}
-
-#[test]
-fn domain_loses_no_member_of_another_set() {
-    every_fault("a domain", || {
-        let builder = DeferredSet::builder().max_queued(2);
-        let domain: SetDomain<One, Value> = builder.build(SetMap::default()).unwrap();
-        let (one, two) = (SetId::new(), SetId::new());
-        let add = |set, at| domain.add((set, Value::new(at)));
-        let mut ones = elsewhere(|| (0..4).map(|at| add(one, at)).collect::<Vec<_>>());
-        let mut twos: Vec<_> = (4..8).map(|at| add(two, at)).collect();
-        step(|| drop(domain.read()));
-        domain.clear_poison();
-        step(|| drop(ones.pop()));
-        step(|| drop(twos.pop()));
-        step(|| drop(domain.read_shared()));
-        domain.clear_poison();
-        step(|| twos.push(add(two, 9)));
-        step(|| drop(domain.read()));
-        over();
-        domain.clear_poison();
-        // Making the structure may have panicked for one member of one set.
-        let all = domain.read();
-        let told: usize = all.iter().map(|(_, set)| set.0.0.len()).sum();
-        assert!((ones.len() + twos.len()).abs_diff(told) <= 1, "members were lost: {all:?}");
-        drop(all);
-        drop((ones, twos));
-    });
-}
-
-#[test]
-fn free_list_keeps_its_members_whatever_panics() {
-    every_fault("a free list", || {
-        let domain = SetDomain::<One, Value>::default();
-        let mut list = FreeList::new(&domain);
-        let set = SetId::new();
-        for turn in 0..9 {
-            let mut member = None;
-            step(|| member = Some(list.add(set, Value::new(turn))));
-            if turn % 2 == 1 {
-                step(|| drop(domain.read()));
-                domain.clear_poison();
-            }
-            step(|| member.into_iter().for_each(|member| list.remove(member)));
-        }
-        step(|| drop(list));
-        over();
-        domain.clear_poison();
-        assert!(domain.read().iter().next().is_none());
     });
 }
 

@@ -157,29 +157,6 @@ fn sharer_and_update_of_an_object_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn sharer_of_one_set_of_a_domain_changes_another() {
-    ends("a domain", || {
-        let domain: Arc<SetDomain<Count, u32>> =
-            Arc::new(DeferredSet::builder().max_queued(1).build(SetMap::default()).unwrap());
-        let (one, two) = (SetId::new(), SetId::new());
-        let kept = domain.add((one, 0));
-        let shared = domain.read_shared();
-        let other = {
-            let domain = Arc::clone(&domain);
-            thread::spawn(move || domain.read().iter().count())
-        };
-        let_others_come();
-        let members: Vec<_> = (0..10).map(|number| domain.add((two, number))).collect();
-        assert!(message(|| drop(domain.read())).contains("this thread"));
-        assert_eq!(shared.get(one).unwrap().0, 1);
-        drop(shared);
-        assert!(other.join().unwrap() <= 2);
-        assert_eq!(domain.read().get(two).unwrap().0, 10);
-        drop((members, kept));
-    });
-}
-
-#[test]
 fn walker_registers_and_leaves_while_others_register() {
     for queue in QUEUES {
         ends("a walk that registers", move || {
@@ -449,7 +426,6 @@ fn sets_in_the_child_of_a_fork_do_not_wait_for_themselves() {
         sharer_that_would_wait_for_itself_is_told_whoever_else_waits,
         sharers_and_holders_that_change_each_others_sets_do_not_wait,
         sharer_and_update_of_an_object_do_not_wait_for_each_other,
-        sharer_of_one_set_of_a_domain_changes_another,
         walker_registers_and_leaves_while_others_register,
         question_about_intervals_adds_and_drops_some,
         destructor_of_a_thread_local_reads_a_set_and_is_told_if_it_shares_it,

@@ -68,10 +68,6 @@ mod ldu;
 mod ldu_faults;
 #[cfg(feature = "collections")]
 mod ldu_reentry;
-#[cfg(feature = "ldu")]
-mod ldu_set_domain;
-#[cfg(feature = "ldu")]
-mod ldu_set_domain_random;
 #[cfg(feature = "collections")]
 mod ldu_shared;
 #[cfg(feature = "ldu")]

@@ -7,7 +7,6 @@ use crate::{lexer::lex, walk};
 /// Types that lack a trait, or may not grow, each with the reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("Node", "Debug", "named by no public path"),
-    ("SetId", "Default", "each is another one"),
     ("Pointer", "on_unimplemented", "sealed"),
     ("PairDelta", "non_exhaustive", "a measurement that callers make up in their tests"),
     ("Progress", "non_exhaustive", "callers take it apart"),
