@@ -42,8 +42,8 @@ fn builders<S: State, U: Update<S>, L: Log<S, Op = U>>() -> Vec<Builder<S, L>> {
             all.push(small.clone().merge(MergeStrategy::Tree).clock(Arc::clone(&counter)));
             all.push(plain.clone().clock(Arc::clone(&counter)));
             all.push(plain.clone().table(Arc::clone(&place)));
-            all.push(small.clone().when_full(WhenFull::Drain { growth: 1 }));
-            all.push(small.clone().when_full(WhenFull::Grow { growth: 2 }));
+            all.push(small.clone().growth(1));
+            all.push(small.clone().growth(2));
             all.push(small.clone().max_entries(1).clock(Arc::clone(&counter)));
             all.push(small.table(Arc::clone(&place)).max_delay(Duration::from_nanos(1)));
         }

@@ -60,11 +60,7 @@ fn builder<T: Send + 'static, L: Log<T>>(rng: &mut Rng, tiny: &Arc<LogTable>) ->
         .logs(*rng.pick(&[Logs::Always, Logs::Always, Logs::Auto]))
         .publish(*rng.pick(&[Publish::Auto, Publish::Biased, Publish::Locked]))
         .max_entries(*rng.pick(&[2, 100, 4096]))
-        .when_full(*rng.pick(&[
-            WhenFull::Drain { growth: 1 },
-            WhenFull::Drain { growth: 4 },
-            WhenFull::Grow { growth: 3 },
-        ]));
+        .growth(*rng.pick(&[1, 4]));
     if rng.once_in(2) {
         builder = builder.table(Arc::clone(tiny));
     }
@@ -142,7 +138,7 @@ impl World {
             patient: Deferred::builder()
                 .logs(Logs::Always)
                 .max_entries(50)
-                .when_full(WhenFull::Wait)
+                .growth(1)
                 .build(0)
                 .expect("bounds that can work"),
             patient_done: AtomicU64::new(0),

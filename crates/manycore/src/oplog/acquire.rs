@@ -93,7 +93,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                 self.lock_word(true).map(|()| ptr::null())
             };
             match locked {
-                Ok(hot) => return Ok(Locked { object: self, hot }),
+                Ok(hot) => return Ok(Locked::hot(self, hot)),
                 Err(Refused::Hot) => backoff.pause(),
                 Err(refused) => return Err(refused),
             }
@@ -195,7 +195,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[cold]
     #[inline(never)]
     fn merge_held(&self, hot: *const HotState<T, L>) -> Hold<T, L> {
-        let release = Locked { object: self, hot };
+        let release = Locked::hot(self, hot);
         // SAFETY: the lock is held, so the hot state is alive.
         let held = unsafe { &*hot };
         if !held.is_evicted() {
@@ -255,7 +255,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let raw = ptr::from_ref::<HotState<T, L>>(&hot);
         drop(hot);
         held::enter();
-        let release = Locked { object: self, hot: raw };
+        let release = Locked::hot(self, raw);
         let contention = self.contention.load();
         let is_plain = !contention.is_shared() && !self.config.never_logs() && !profile::counts();
         // SAFETY: this thread has taken the hot state's lock, so it is alive, and has no log in
@@ -283,7 +283,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[cold]
     #[inline(never)]
     fn merge_or_leave(&self, hot: *const HotState<T, L>) -> Option<Hold<T, L>> {
-        let locked = Locked { object: self, hot };
+        let locked = Locked::hot(self, hot);
         // SAFETY: the lock is held, so the hot state is alive.
         if unsafe { (*hot).readers() }.is_some() {
             return None;

@@ -5,14 +5,13 @@
 //! these rules.
 
 use super::contention::Kind;
-use super::guard::{ColdGuard, UserCode};
+use super::guard::{ColdGuard, Locked};
 use super::hot_state::HotState;
 use super::lifecycle::Admission;
 use super::log::Log;
 use super::object::Deferred;
 use super::promotion::{self, Inside};
 use super::push::{ANY_GROWTH, Refusal};
-use super::settings::WhenFull;
 use super::word::Word;
 use crate::lock::reservation::{self, Entry};
 use crate::lock::{self, Refused, held};
@@ -261,7 +260,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// not, and has no guard of it.
     #[inline(always)]
     fn apply_unguarded(&self, op: L::Op, reserved: bool) {
-        let user_code = UserCode { object: self, reserved };
+        let user_code = Locked::poisoning(self, reserved);
         self.apply_cold(op);
         std::mem::forget(user_code);
     }
@@ -328,7 +327,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                 }
                 Refusal::Stale => {}
                 Refusal::Full | Refusal::Overdue => {
-                    growth = self.make_room(refusal, growth, is_inside, &mut backoff);
+                    growth = self.make_room(growth, is_inside);
                 }
                 // The panic belongs to another update, applied here: it has poisoned the object.
                 Refusal::Evicted => sync::contain(|| drop(self.acquire(true))),
@@ -386,32 +385,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Err((op, Refusal::Stale))
     }
 
-    /// Makes room in a log that is at its bound, by the `WhenFull` policy. Returns the growth to
-    /// try next (oplog.D6).
-    fn make_room(
-        &self,
-        refusal: Refusal,
-        growth: usize,
-        is_inside: bool,
-        backoff: &mut Backoff,
-    ) -> usize {
-        let policy = self.config.config().when_full;
-        let allowed = match policy {
-            WhenFull::Drain { growth } | WhenFull::Grow { growth } => growth,
-            WhenFull::Wait => 1,
-        };
-        match (policy, refusal) {
-            (WhenFull::Wait, Refusal::Overdue) => return 2,
-            (WhenFull::Wait, _) => {
-                if is_inside {
-                    return ANY_GROWTH; // the reader may wait for this thread, or be this thread
-                }
-                backoff.pause();
-                return 1;
-            }
-            (WhenFull::Grow { .. }, Refusal::Full) if growth < allowed => return allowed,
-            _ => {}
-        }
+    /// Makes room in a log that is at its bound. Returns the growth to try next (oplog.D6).
+    fn make_room(&self, growth: usize, is_inside: bool) -> usize {
+        let allowed = self.config.config().growth;
         // If applying panics, the panic belongs to another update and has poisoned the object; this
         // update is logged regardless of the bounds.
         let mut next = ANY_GROWTH;

@@ -148,6 +148,15 @@ pub(super) struct Load<L> {
     pub(super) panic: Option<Panic>,
 }
 
+/// Each log is dropped on its own, because its destructor may panic.
+impl<L> Drop for Load<L> {
+    fn drop(&mut self) {
+        let logs = self.first.take().into_iter().chain(self.more.drain(..));
+        logs.chain(self.spares.drain(..)).for_each(|log| sync::contain(|| drop(log)));
+        sync::contain(|| drop(self.panic.take()));
+    }
+}
+
 impl<L> Branch<L> {
     fn new() -> Self {
         let load = Load {
@@ -350,16 +359,6 @@ impl<L> Tree<L> {
     pub(super) fn set_reader(&self, slot: usize) {
         if self.reader() != slot {
             self.reader.store(slot, Ordering::Relaxed);
-        }
-    }
-
-    /// Calls `take` with all logs in the branches. The caller has exclusive access to the hot
-    /// state.
-    pub(super) fn into_logs(self, mut take: impl FnMut(L)) {
-        for branch in self.branches {
-            let load = branch.load.0.into_inner();
-            load.first.into_iter().chain(load.more).chain(load.spares).for_each(&mut take);
-            sync::contain(|| drop(load.panic));
         }
     }
 

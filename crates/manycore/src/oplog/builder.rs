@@ -3,7 +3,7 @@
 use super::configurations::ConfigId;
 use super::log::Log;
 use super::object::Deferred;
-use super::settings::{BuildError, Config, Logs, MergeStrategy, Publish, WhenFull};
+use super::settings::{BuildError, ByAddress, Config, Logs, MergeStrategy, Publish};
 use super::table::LogTable;
 use crate::clock::Clock;
 use std::marker::PhantomData;
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// different configurations at a time.
 ///
 /// ```
-/// use manycore::oplog::{BuildError, Commuting, Deferred, Op, WhenFull};
+/// use manycore::oplog::{BuildError, Commuting, Deferred, Op};
 /// use std::time::Duration;
 ///
 /// struct Add(u64);
@@ -31,7 +31,7 @@ use std::time::Duration;
 /// let sum = Sum::builder()
 ///     .max_entries(10_000)
 ///     .max_delay(Duration::from_millis(100))
-///     .when_full(WhenFull::Grow { growth: 2 })
+///     .growth(2)
 ///     .build(0)?;
 /// sum.append(Add(1));
 /// assert_eq!(*sum.read(), 1);
@@ -82,10 +82,13 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
         self
     }
 
-    /// Sets what an update does when its log is full (default: [`WhenFull::Drain`]).
+    /// Sets up to which multiple of its bounds a log grows while another thread reads the object
+    /// (default 4). An update that finds its log full becomes the reader, and applies the updates
+    /// that wait. If the object is busy, the log grows; beyond this multiple, the update waits for
+    /// the object. No update is ever dropped.
     #[must_use]
-    pub fn when_full(mut self, policy: WhenFull) -> Self {
-        self.config.when_full = policy;
+    pub fn growth(mut self, multiple: usize) -> Self {
+        self.config.growth = multiple;
         self
     }
 
@@ -114,7 +117,7 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
     #[doc(hidden)]
     #[must_use]
     pub fn clock(mut self, clock: Arc<Clock>) -> Self {
-        self.config.clock = Some(clock);
+        self.config.clock = Some(ByAddress(clock));
         self
     }
 
@@ -122,7 +125,7 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
     #[doc(hidden)]
     #[must_use]
     pub fn table(mut self, table: Arc<LogTable>) -> Self {
-        self.config.table = Some(table);
+        self.config.table = Some(ByAddress(table));
         self
     }
 
@@ -146,27 +149,13 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
     /// If a bound is zero, too large, or contradicts another bound; or if 65,535 other
     /// configurations are in use ([`BuildError::TooManyConfigurations`]).
     pub fn build(&self, value: T) -> Result<Deferred<T, L>, BuildError> {
-        self.check().map(|checked| checked.build(value))
+        self.check().map(|config| Deferred::with_config(value, config))
     }
 
     /// Checks the settings, for an object that is built later.
-    pub(crate) fn check(&self) -> Result<Checked<T, L>, BuildError> {
+    pub(crate) fn check(&self) -> Result<ConfigId, BuildError> {
         self.config.validate(size_of::<L::Op>())?;
-        let config = ConfigId::of(self.config.clone())?;
-        Ok(Checked { config, object: PhantomData })
-    }
-}
-
-/// Settings that have been checked: building an object with them cannot fail.
-pub(crate) struct Checked<T, L> {
-    config: ConfigId,
-    object: PhantomData<fn() -> (T, L)>,
-}
-
-impl<T: Send + 'static, L: Log<T>> Checked<T, L> {
-    /// Builds the object.
-    pub(crate) fn build(self, value: T) -> Deferred<T, L> {
-        Deferred::with_config(value, self.config)
+        ConfigId::of(self.config.clone())
     }
 }
 

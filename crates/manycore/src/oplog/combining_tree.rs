@@ -54,7 +54,7 @@ use super::slot_log::SlotLog;
 use crate::clock::Stamp;
 use crate::config;
 use crate::percpu::{self, barrier, cpu_group};
-use crate::sync::{self, Ordering, Panic, hint, seeded_bug};
+use crate::sync::{self, Panic, hint, seeded_bug};
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Returns true if the time that collecting the listed slots takes decides whether branches are
@@ -79,31 +79,12 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
     }
 
-    /// Returns the branches, allocated on first use. The caller holds the lock.
-    fn tree(&self) -> &Tree<L> {
-        // ORDER: Relaxed; written under the lock.
-        let mut tree = self.logs().tree.load(Ordering::Relaxed);
-        if tree.is_null() {
-            tree = self.make_tree(cpu_group::branches());
-        }
-        // SAFETY: log_set.C10 - made by `make_tree` and freed with the log set, which the lock's
-        // holder keeps.
-        unsafe { &*tree }
-    }
-
-    fn make_tree(&self, branches: usize) -> *mut Tree<L> {
-        let tree = Box::into_raw(Box::new(Tree::new(branches)));
-        // ORDER: Release; pairs with Acquire in `help`, which finds it through the gate anyway.
-        self.logs().tree.store(tree, Ordering::Release);
-        tree
-    }
-
     /// Makes a branch for each list of members, as if they had come to an earlier collection. The
     /// caller has exclusive access to the object.
     #[cfg(all(test, manycore_loom))]
     pub(super) fn presume_members(&self, members: &[&[usize]]) {
-        self.make_tree(members.len());
-        for (branch, slots) in self.tree().branches.iter().zip(members) {
+        let (tree, _) = self.logs().tree.set(Tree::new(members.len()));
+        for (branch, slots) in tree.branches.iter().zip(members) {
             slots.iter().for_each(|index| branch.members.add(*index));
         }
     }
@@ -113,7 +94,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     ///
     /// The caller holds the lock, and logs belong to threads.
     pub(super) fn collect_tree(&self, inner: &mut Inner<L>) -> Option<Panic> {
-        let tree = self.tree();
+        let tree = self.logs().tree.get_or_make(|| Tree::new(cpu_group::branches()));
         let own = percpu::known_slot().unwrap_or(usize::MAX);
         tree.set_reader(own);
         let closed = inner.numbers.next_closed().with_help();
@@ -148,12 +129,9 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// after that.
     #[cold]
     pub(super) unsafe fn help(&self, closed: Gate, index: usize) {
-        // ORDER: Acquire; pairs with Release in `make_tree`.
         // SAFETY: log_set.C10 - a gate that a collection closed is not `EVICTED`, so the log set
         // exists.
-        let tree = unsafe { self.open_logs() }.tree.load(Ordering::Acquire);
-        // SAFETY: log_set.C10 - freed with the log set, which the caller's announcement keeps.
-        let Some(tree) = (unsafe { tree.as_ref() }) else { return };
+        let Some(tree) = (unsafe { self.open_logs() }).tree.get() else { return };
         if index >= SLOTS_MAX {
             return;
         }

@@ -21,7 +21,7 @@ use super::settings::{BuildError, Config, Logs};
 use crate::percpu::AtFork;
 use crate::sync;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The number of a configuration, and the part of it that a cold object needs: law oplog.D8 leaves
@@ -37,23 +37,6 @@ const ALWAYS: u8 = 2;
 /// Readers of the object may enter through lanes (`readers`).
 const READERS: u8 = 4;
 
-/// A configuration that is compared by its settings.
-struct BySettings(Arc<Config>);
-
-impl PartialEq for BySettings {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.settings() == other.0.settings()
-    }
-}
-
-impl Eq for BySettings {}
-
-impl Hash for BySettings {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.settings().hash(state);
-    }
-}
-
 /// A number in use, with its configuration and its references.
 struct Entry {
     config: Arc<Config>,
@@ -62,7 +45,7 @@ struct Entry {
 }
 
 struct Configurations {
-    numbers: HashMap<BySettings, u16, BuildHasherDefault<DefaultHasher>>,
+    numbers: HashMap<Arc<Config>, u16, BuildHasherDefault<DefaultHasher>>,
     /// Number n is at index n - 1.
     entries: Vec<Option<Entry>>,
     free: Vec<u16>,
@@ -100,9 +83,8 @@ impl Configurations {
     }
 
     /// Returns the number of an equal configuration, or a new number, with one more reference.
-    fn enter(&mut self, config: Arc<Config>) -> Result<u16, BuildError> {
-        let key = BySettings(config);
-        if let Some(&number) = self.numbers.get(&key) {
+    fn enter(&mut self, config: &Arc<Config>) -> Result<u16, BuildError> {
+        if let Some(&number) = self.numbers.get(config) {
             self.entry(number).users += 1;
             return Ok(number);
         }
@@ -115,13 +97,13 @@ impl Configurations {
                 number
             }
         };
-        let config = Arc::clone(&key.0);
+        let entry = Entry { config: Arc::clone(config), users: 1 };
+        let before = self.entries[usize::from(number) - 1].replace(entry);
         debug_assert!(
-            self.entries[usize::from(number) - 1].is_none(),
+            before.is_none(),
             "configurations.O1: number {number} stands for two configurations"
         );
-        self.entries[usize::from(number) - 1] = Some(Entry { config, users: 1 });
-        self.numbers.insert(key, number);
+        self.numbers.insert(Arc::clone(config), number);
         Ok(number)
     }
 
@@ -131,39 +113,25 @@ impl Configurations {
     }
 
     /// Drops one reference. Returns what must be dropped without the lock (configurations.O2).
-    fn leave(&mut self, number: u16) -> Option<(Entry, BySettings)> {
+    fn leave(&mut self, number: u16) -> Option<Entry> {
         let entry = self.entry(number);
         debug_assert!(entry.users > 0, "configurations.O1: configuration {number} has no user");
         entry.users -= 1;
         if entry.users > 0 {
             return None;
         }
-        let entry = self.entries[usize::from(number) - 1]
-            .take()
-            .expect("configurations.O1: the number is in use");
-        let key = BySettings(Arc::clone(&entry.config));
-        let (key, _) =
-            self.numbers.remove_entry(&key).expect("configurations.O3: each number has its key");
-        if self.numbers.is_empty() {
-            // Frees the memory of many numbers.
-            *self = Self { default: self.default.take(), ..Self::new() };
-        } else {
-            self.free.push(number);
-            let used = self.entries.len() - self.free.len();
-            debug_assert_eq!(
-                used,
-                self.numbers.len(),
-                "configurations.O3: numbers and keys differ"
-            );
-        }
-        Some((entry, key))
+        let entry = self.entries[usize::from(number) - 1].take()?;
+        let known = self.numbers.remove(&entry.config);
+        debug_assert_eq!(known, Some(number), "configurations.O3: numbers and keys differ");
+        self.free.push(number);
+        Some(entry)
     }
 }
 
 impl ConfigId {
     /// Returns the number of this configuration.
     pub(super) fn of(config: Config) -> Result<Self, BuildError> {
-        if config.settings() == Config::default().settings() {
+        if config == Config::default() {
             return Ok(Self::new());
         }
         let logs = match config.logs {
@@ -171,13 +139,9 @@ impl ConfigId {
             Logs::Always => ALWAYS,
             Logs::Never => NEVER,
         };
-        let config = Arc::new(config);
-        // Another handle, so that on error or for a known configuration the argument is dropped
-        // after the lock is released (configurations.O2).
-        let keep = Arc::clone(&config);
-        let number = configurations().enter(config);
-        drop(keep);
-        Ok(Self { number: number?.to_le_bytes(), flags: logs })
+        let config = Arc::new(config); // dropped without the lock (configurations.O2)
+        let number = configurations().enter(&config)?;
+        Ok(Self { number: number.to_le_bytes(), flags: logs })
     }
 
     #[inline(always)]

@@ -94,11 +94,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             Ok(hold) => ReadGuard::of(self, hold),
             Err(refused) => not_held(refused),
         };
-        assert!(
-            !guard.is_poisoned(),
-            "manycore: the object is poisoned, because an update panicked; repair it and call \
-             clear_poison()"
-        );
+        if guard.is_poisoned() {
+            drop(guard);
+            poisoned();
+        }
         guard.into_hold()
     }
 
@@ -169,10 +168,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             Ok(value) => value,
             Err(object) => {
                 drop(object);
-                panic!(
-                    "manycore: the object is poisoned, because an update panicked; repair it and \
-                     call clear_poison(), or use try_into_inner()"
-                )
+                poisoned()
             }
         }
     }
@@ -301,7 +297,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         loop {
             match self.lock_hot_state(waits) {
                 Ok(hot) => {
-                    let _locked = Locked { object: self, hot };
+                    let _locked = Locked::hot(self, hot);
                     // SAFETY: the lock is held, so the hot state is alive.
                     return unsafe { (*hot).stats() };
                 }
@@ -313,7 +309,15 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 }
 
 #[track_caller]
-fn not_held(refused: Refused) -> ! {
+pub(super) fn poisoned() -> ! {
+    panic!(
+        "manycore: the object is poisoned, because an update panicked; repair it by repair(), or \
+         by read_poisoned() and clear_poison()"
+    )
+}
+
+#[track_caller]
+pub(super) fn not_held(refused: Refused) -> ! {
     if refused == Refused::Deadlock {
         would_deadlock();
     }

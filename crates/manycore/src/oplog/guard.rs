@@ -493,33 +493,34 @@ impl<T: Send + 'static, L: Log<T>> Drop for ColdGuard<'_, T, L> {
     }
 }
 
-/// A hold while user code runs: if the code panics, this poisons the object and releases the lock.
-pub(super) struct UserCode<'a, T: Send + 'static, L: Log<T>> {
-    pub(super) object: &'a Deferred<T, L>,
-    pub(super) reserved: bool,
+/// The object's lock, either the word's or the hot state's, or its reservation. Dropping it gives
+/// it up, also after a panic.
+pub(super) struct Locked<'a, T: Send + 'static, L: Log<T>> {
+    object: &'a Deferred<T, L>,
+    hold: Hold<T, L>,
+    poison: bool,
 }
 
-impl<T: Send + 'static, L: Log<T>> Drop for UserCode<'_, T, L> {
+impl<'a, T: Send + 'static, L: Log<T>> Locked<'a, T, L> {
+    /// Makes the guard of the hot state's lock, or of the word's if `hot` is null.
     #[inline(always)]
-    fn drop(&mut self) {
-        // SAFETY: object.W1 - this has the duty of a `ColdGuard`, which is made by the thread that
-        // has just taken the word's lock. The reference to the value has gone with user code.
-        unsafe { self.object.release_slow(Hold::cold(self.reserved), true) };
+    pub(super) fn hot(object: &'a Deferred<T, L>, hot: *const HotState<T, L>) -> Self {
+        Self { object, hold: Hold::hot(hot), poison: false }
+    }
+
+    /// Makes the guard of a cold object while user code runs: if it is dropped, because the code
+    /// panics, it poisons the object.
+    #[inline(always)]
+    pub(super) fn poisoning(object: &'a Deferred<T, L>, reserved: bool) -> Self {
+        Self { object, hold: Hold::cold(reserved), poison: true }
     }
 }
 
-/// The object's lock, either the word's or the hot state's, held by this thread. Dropping it
-/// releases the lock, also after a panic.
-pub(super) struct Locked<'a, T: Send + 'static, L: Log<T>> {
-    pub(super) object: &'a Deferred<T, L>,
-    /// Null if the lock is the word's.
-    pub(super) hot: *const HotState<T, L>,
-}
-
 impl<T: Send + 'static, L: Log<T>> Drop for Locked<'_, T, L> {
+    #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: object.W1 - the thread that made this `Locked` holds the lock, and takes no
-        // reference to the value.
-        unsafe { self.object.release_slow(Hold::hot(self.hot), false) };
+        // SAFETY: object.W1 - the thread that made this `Locked` has the hold. No reference to the
+        // value is left: it has gone with user code, or there was none.
+        unsafe { self.object.release_slow(self.hold, self.poison) };
     }
 }

@@ -146,7 +146,7 @@ impl<T: Send + 'static, L: Log<T>> Drop for Merging<'_, T, L> {
 #[inline]
 fn clock_of(config: &Config) -> &Clock {
     match &config.clock {
-        Some(clock) => clock,
+        Some(clock) => &clock.0,
         None => Clock::system(),
     }
 }
@@ -192,7 +192,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
 
     pub(super) fn table(&self) -> &LogTable {
         match &self.config.table {
-            Some(table) => table,
+            Some(table) => &table.0,
             None => table::shared(),
         }
     }

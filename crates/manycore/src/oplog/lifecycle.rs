@@ -29,7 +29,8 @@ use crate::lock::{self, LOCKED, held};
 use crate::percpu::{self, barrier};
 use crate::profile::{self, EventKind};
 use crate::sync::{self, MutPtr, Ordering, Panic, seeded_bug};
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::MaybeUninit;
+use std::panic::resume_unwind;
 use std::ptr;
 use std::sync::Arc;
 
@@ -145,12 +146,17 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             return;
         }
         guard.value = None;
-        let undone = Undone { guard, hot };
         // SAFETY: the guard holds the hot state's lock, so it is alive.
-        if unsafe { !self.close(&*hot) } {
-            return;
+        let closed = sync::caught(|| unsafe { self.close(&*hot) });
+        if !matches!(closed, Ok(true)) {
+            // SAFETY: object.W3 - the hot state was not closed, so the object keeps it, and the
+            // guard still holds its lock.
+            unsafe {
+                guard.value = Some((*hot).value.get_mut());
+                (*hot).revive();
+            }
+            return closed.map_or_else(|panic| resume_unwind(panic), drop);
         }
-        let guard = undone.into_guard();
         // SAFETY: object.W3 - `close` returned true, this thread holds the hot state's lock, and
         // the guard's reference to the value is gone.
         unsafe { self.abandon(hot) };
@@ -314,44 +320,6 @@ pub(super) enum Admission {
     /// Promote without a place, because the update cannot be kept otherwise. The next read asks for
     /// a place (oplog_table.T1).
     Bypass,
-}
-
-/// A demotion that was abandoned, or in which an update panicked. Dropping this gives the hot state
-/// logs again, and the guard its value.
-struct Undone<'g, 'a, T: Send + 'static, L: Log<T>> {
-    guard: &'g mut ReadGuard<'a, T, L>,
-    hot: *const HotState<T, L>,
-}
-
-impl<'g, 'a, T: Send + 'static, L: Log<T>> Undone<'g, 'a, T, L> {
-    /// Lets the demotion go on.
-    fn into_guard(self) -> &'g mut ReadGuard<'a, T, L> {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: `this` is neither dropped nor used again.
-        unsafe { ptr::read(&raw const this.guard) }
-    }
-}
-
-impl<T: Send + 'static, L: Log<T>> Drop for Undone<'_, '_, T, L> {
-    fn drop(&mut self) {
-        let _revive = Revive { hot: self.hot };
-        // SAFETY: object.W3 - the hot state was not closed, so the object keeps it, and the guard
-        // still holds its lock.
-        self.guard.value = Some(unsafe { (*self.hot).value.get_mut() });
-    }
-}
-
-/// Lets an evicted hot state that cannot be freed have logs again, also when user code panics.
-struct Revive<T: Send + 'static, L: Log<T>> {
-    hot: *const HotState<T, L>,
-}
-
-impl<T: Send + 'static, L: Log<T>> Drop for Revive<T, L> {
-    fn drop(&mut self) {
-        // SAFETY: the function that made this `Revive` holds the hot state's lock until after its
-        // drop.
-        unsafe { (*self.hot).revive() };
-    }
 }
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {

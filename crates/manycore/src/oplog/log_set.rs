@@ -20,8 +20,7 @@ use super::policy::Policy;
 use super::slot_log::{Padded, SlotLog};
 use crate::percpu::dirty::DirtyTable;
 use crate::percpu::slot_table::SlotTable;
-use crate::sync::{self, AtomicPtr, Ordering, UnsafeCell};
-use std::ptr;
+use crate::sync::{self, Ordering, Raced, UnsafeCell};
 
 /// State that the hot state's lock guards, besides the value.
 pub(super) struct Inner<L> {
@@ -45,7 +44,7 @@ pub(super) struct LogSet<L> {
     // Read by every update; written at the first update of a slot.
     pub(super) slots: SlotTable<SlotLog<L>>,
     /// The branches; null until a collection uses them.
-    pub(super) tree: AtomicPtr<Tree<L>>,
+    pub(super) tree: Raced<Tree<L>, ()>,
     // Written by updates that set a dirty bit.
     pub(super) dirty: Padded<DirtyTable>,
     // Written by readers.
@@ -68,7 +67,7 @@ impl<L: Default> LogSet<L> {
         };
         Box::into_raw(Box::new(Self {
             slots: SlotTable::new(),
-            tree: AtomicPtr::new(ptr::null_mut()),
+            tree: Raced::unmade(),
             dirty: Padded(DirtyTable::new()),
             inner: UnsafeCell::new(inner),
             life: UnsafeCell::new(()),
@@ -80,13 +79,7 @@ impl<L> Drop for LogSet<L> {
     /// Drops the logs. Each panic of a destructor is caught here, so that all memory is freed.
     fn drop(&mut self) {
         self.life.with_mut(|_| ());
-        // ORDER: Relaxed (both); `&mut self` proves that no other thread is left.
-        let tree = self.tree.load(Ordering::Relaxed);
-        if !tree.is_null() {
-            // SAFETY: made by `Box::into_raw` in `combining_tree`, and no other thread is left.
-            let tree = unsafe { Box::from_raw(tree) };
-            tree.into_logs(|log| sync::contain(|| drop(log)));
-        }
+        // ORDER: Relaxed (all); `&mut self` proves that no other thread is left.
         for (_, slot) in self.slots.iter() {
             let raw = slot.0.load(Ordering::Relaxed);
             if !raw.is_null() {

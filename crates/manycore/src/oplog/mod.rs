@@ -34,7 +34,7 @@
 //! | insert and remove, on any threads | [Absorbing], or a set of [ldu](crate::ldu) |
 //! | have a shorter form, such as a counter or a bitmap | a [Log] of yours |
 //!
-//! [`Deferred::builder`] sets the bounds of the logs ([`WhenFull`]) and when an object has logs at
+//! [`Deferred::builder`] sets the bounds of the logs and when an object has logs at
 //! all ([`Logs`]): an object without contention is a plain locked object. Not for updates that
 //! return something, and not where reads are about as frequent as updates: a lock is better there.
 //! [`collections`](crate::collections) has ready-made types.
@@ -116,8 +116,8 @@
 //!   update that it could be out of order with. Batches are applied in the order of reads.
 //! - **oplog.D4** What a read collects is removed from the log: no update is applied twice.
 //! - **oplog.D5** Absorption needs identities: see [`Cancel`]. A queue never absorbs.
-//! - **oplog.D6** Logs are bounded in entries, bytes and time; the builder chooses what happens at
-//!   the bound ([`WhenFull`]). No update is ever dropped silently.
+//! - **oplog.D6** Logs are bounded in entries, bytes and time; see
+//!   [`Builder::growth`]. No update is ever dropped silently.
 //! - **oplog.D7** If updates panic while they are applied, the panic reaches the reader that
 //!   applied them. So does a panic while another thread absorbs updates on the reader's behalf
 //!   ([`Log::absorb`]). The object is poisoned until [`Deferred::clear_poison`]. Updates not yet
@@ -195,12 +195,12 @@ mod word;
 
 pub use crate::lock::error::TryReadError;
 pub use builder::Builder;
-pub(crate) use builder::Checked;
+pub(crate) use configurations::ConfigId;
 pub use guard::ReadGuard;
 pub use kinds::{Absorbing, Cancel, Cancelling, Combine, Combining, Commuting, Ordered};
 pub use log::{Log, Op};
 pub use object::Deferred;
-pub use settings::{BuildError, Logs, MergeStrategy, Publish, WhenFull};
+pub use settings::{BuildError, Logs, MergeStrategy, Publish};
 pub use stats::Stats;
 #[doc(hidden)]
 pub use table::LogTable;

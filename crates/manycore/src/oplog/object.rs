@@ -84,8 +84,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 ///
 /// - Consistency: linearizable.
 /// - Progress: an update of a hot object waits only for a reader that is collecting this slot's
-///   log, or by [`WhenFull`](super::WhenFull). An update of a cold object waits for the lock. Reads
-///   wait for each other.
+///   log, or at its log's bound ([`Builder::growth`](super::Builder::growth)). An update of a cold
+///   object waits for the lock. Reads wait for each other.
 /// - Cost while cold: the lock, two locked instructions. An object that only one thread has used
 ///   for some thousands of updates and reads is reserved for that thread, which then needs no
 ///   locked instruction. The first other thread pays for a `membarrier` (2 us, and 1 us for each
@@ -107,7 +107,6 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 /// - Source: [OpLog](crate#sources), sections 4 to 6, and section 8 for [`MergeStrategy`].
 ///
 /// [`MergeStrategy`]: super::MergeStrategy
-/// [`WhenFull`]: super::WhenFull
 #[doc(alias = "batching")]
 #[doc(alias = "combining")]
 #[doc(alias = "OpLog")]
@@ -151,7 +150,7 @@ impl<T> Deref for Inline<T> {
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     const_fn! {
-        pub(super) const fn with_config(value: T, config: ConfigId) -> Self {
+        pub(crate) const fn with_config(value: T, config: ConfigId) -> Self {
             Self {
                 word: StateWord::new(),
                 inside: Inside::new(),

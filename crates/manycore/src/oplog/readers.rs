@@ -27,7 +27,8 @@ use crate::config;
 use crate::lock::Refused;
 use crate::lock::wait_graph::{self, Awaited};
 use crate::percpu::{barrier, gate, thread_token};
-use crate::sync::{AtomicUsize, Ordering};
+use crate::sync::{AtomicPtr, AtomicUsize, Ordering, const_fn};
+use std::ptr;
 
 /// Readers may enter.
 const OPEN: usize = 1;
@@ -64,6 +65,55 @@ pub(super) struct Readers {
     seen: AtomicUsize,
 }
 
+/// The readers of an object; null until the object is shared for the first time, or might be.
+pub(super) struct Lazy(AtomicPtr<Readers>);
+
+impl Lazy {
+    const_fn! {
+        pub(super) const fn new() -> Self {
+            Self(AtomicPtr::new(ptr::null_mut()))
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&self) -> Option<&Readers> {
+        // ORDER: Acquire; pairs with the exchange in `get_or_new`: contents before pointer.
+        // SAFETY: null, or from a box that is freed only with the object.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+    }
+
+    #[cold]
+    pub(super) fn get_or_new(&self) -> &Readers {
+        if let Some(readers) = self.get() {
+            return readers;
+        }
+        let created = Box::into_raw(Box::new(Readers::new()));
+        // ORDER: AcqRel; Release publishes the contents, Acquire reads another thread's.
+        let (set, read) = (Ordering::AcqRel, Ordering::Acquire);
+        match self.0.compare_exchange(ptr::null_mut(), created, set, read) {
+            // SAFETY: just made, and freed only with the object.
+            Ok(_) => unsafe { &*created },
+            Err(other) => {
+                // SAFETY: made above and shared with no other thread.
+                drop(unsafe { Box::from_raw(created) });
+                // SAFETY: another thread's, freed only with the object.
+                unsafe { &*other }
+            }
+        }
+    }
+}
+
+impl Drop for Lazy {
+    fn drop(&mut self) {
+        // ORDER: Relaxed; `&mut self` orders everything.
+        let readers = self.0.swap(ptr::null_mut(), Ordering::Relaxed);
+        if !readers.is_null() {
+            // SAFETY: from a box in `get_or_new`, and `&mut self` is exclusive.
+            drop(unsafe { Box::from_raw(readers) });
+        }
+    }
+}
+
 /// The state of a gate before it was closed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Closed {
@@ -82,10 +132,6 @@ impl Readers {
 
     pub(super) fn is_open(&self) -> bool {
         self.state() & OPEN != 0
-    }
-
-    pub(super) fn is_biased(&self) -> bool {
-        self.state() & BIASED != 0
     }
 
     /// Enters through the calling thread's lane, if it has one and the gate is open. The caller has

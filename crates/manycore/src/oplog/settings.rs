@@ -4,62 +4,9 @@ use super::table::LogTable;
 use crate::clock::Clock;
 use crate::config;
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What an update does when its slot's log is full. No update is ever dropped.
-///
-/// ```
-/// use manycore::oplog::{Commuting, Deferred, Logs, Op, WhenFull};
-///
-/// # struct Add(u64);
-/// # impl Op<u64> for Add {
-/// #     fn apply(self, sum: &mut u64) {
-/// #         *sum += self.0;
-/// #     }
-/// # }
-/// let sum = Deferred::<u64, Commuting<Add>>::builder()
-///     .logs(Logs::Always)
-///     .max_entries(2)
-///     .when_full(WhenFull::Grow { growth: 2 })
-///     .build(0)?;
-/// for _ in 0..4 {
-///     sum.append(Add(1)); // up to twice two entries wait
-/// }
-/// assert_eq!(sum.stats().pending, 4);
-/// sum.append(Add(1)); // one too many: this update drains the log
-/// assert!(sum.stats().pending <= 1);
-/// assert_eq!(*sum.read(), 5);
-/// # Ok::<(), manycore::oplog::BuildError>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum WhenFull {
-    /// Become the reader if the object is free, and apply pending updates. If the object is busy,
-    /// let the log grow up to the given multiple of its bounds; beyond that, wait for the object.
-    /// The default.
-    Drain {
-        /// Multiple of the bounds up to which a log grows while the object is busy.
-        growth: usize,
-    },
-    /// Let the log grow up to the given multiple of its bounds without trying to read; beyond that,
-    /// wait for the object and apply pending updates. For updates that must stay short as long as
-    /// memory allows.
-    Grow {
-        /// Multiple of the bounds up to which a log grows.
-        growth: usize,
-    },
-    /// Wait until a reader has made room. For objects with updates that only certain threads may
-    /// apply. If no thread reads, an update to a full log blocks for ever.
-    Wait,
-}
-
-impl Default for WhenFull {
-    fn default() -> Self {
-        Self::Drain { growth: config::DEFAULT_GROWTH }
-    }
-}
 
 /// When an object has logs.
 ///
@@ -222,18 +169,42 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
+/// A reference that equals only references to the same value.
+#[derive(Debug)]
+pub(crate) struct ByAddress<T>(pub(crate) Arc<T>);
+
+impl<T> Clone for ByAddress<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> PartialEq for ByAddress<T> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<T> Eq for ByAddress<T> {}
+
+impl<T> Hash for ByAddress<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
 /// All settings of an object; objects with equal settings share them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Config {
     pub(crate) max_entries: usize,
     pub(crate) max_bytes: usize,
     pub(crate) max_delay: Option<Duration>,
-    pub(crate) when_full: WhenFull,
+    pub(crate) growth: usize,
     pub(crate) logs: Logs,
     pub(crate) publish: Publish,
     pub(crate) merge: MergeStrategy,
-    pub(crate) clock: Option<Arc<Clock>>,
-    pub(crate) table: Option<Arc<LogTable>>,
+    pub(crate) clock: Option<ByAddress<Clock>>,
+    pub(crate) table: Option<ByAddress<LogTable>>,
     /// The number of consecutive reads, each with too few updates before it, after which an object
     /// is demoted.
     pub(crate) idle_reads: u32,
@@ -248,7 +219,7 @@ impl Default for Config {
             max_entries: config::DEFAULT_MAX_ENTRIES,
             max_bytes: config::DEFAULT_MAX_BYTES,
             max_delay: None,
-            when_full: WhenFull::default(),
+            growth: config::DEFAULT_GROWTH,
             logs: Logs::default(),
             publish: Publish::default(),
             merge: MergeStrategy::default(),
@@ -261,25 +232,12 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns the key by which configurations are equal. Clock and table are compared by address,
-    /// which is unique as long as the configuration holds them.
-    pub(super) fn settings(&self) -> impl Hash + Eq + use<> {
-        (
-            (self.max_entries, self.max_bytes, self.max_delay, self.when_full),
-            (self.logs, self.publish, self.merge),
-            (self.idle_reads, self.ratio_for_bias),
-            self.clock.as_ref().map(|clock| Arc::as_ptr(clock).addr()),
-            self.table.as_ref().map(|table| Arc::as_ptr(table).addr()),
-        )
-    }
-
     pub(super) fn validate(&self, entry: usize) -> Result<(), BuildError> {
-        let bounds = [("max_entries", self.max_entries), ("max_bytes", self.max_bytes)];
-        let growth = match self.when_full {
-            WhenFull::Drain { growth } | WhenFull::Grow { growth } => growth,
-            WhenFull::Wait => 1,
-        };
-        for (field, bound) in bounds.into_iter().chain([("growth", growth)]) {
+        for (field, bound) in [
+            ("max_entries", self.max_entries),
+            ("max_bytes", self.max_bytes),
+            ("growth", self.growth),
+        ] {
             if bound == 0 {
                 return Err(BuildError::Zero(field));
             }

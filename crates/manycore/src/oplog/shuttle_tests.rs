@@ -11,7 +11,7 @@
 
 use super::{
     Absorbing, Cancelling, Combining, Commuting, Deferred, Log, Logs, MergeStrategy, Ordered,
-    Publish, WhenFull,
+    Publish,
 };
 use crate as manycore;
 use crate::sync::{AtomicBool, Ordering, thread};
@@ -84,11 +84,7 @@ fn object<S: State, L: Log<S>>(rng: &mut Rng) -> Deferred<S, L> {
         .logs(*rng.pick(&[Logs::Always, Logs::Auto]))
         .publish(*rng.pick(&[Publish::Locked, Publish::Biased, Publish::Auto]))
         .max_entries(1 + rng.below(3))
-        .when_full(*rng.pick(&[
-            WhenFull::Drain { growth: 1 },
-            WhenFull::Drain { growth: 2 },
-            WhenFull::Grow { growth: 2 },
-        ]));
+        .growth(*rng.pick(&[1, 2]));
     builder.build(S::default()).expect("bounds that can work")
 }
 

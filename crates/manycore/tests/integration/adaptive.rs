@@ -154,7 +154,7 @@ fn stress<L: Log<Pairs, Op = Both>>(seed: u64, limit: Duration) {
         let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || live(thread))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a worker panicked")).collect()
     });
-    println!("{} updates, {}", done.iter().sum::<u64>(), object.stats());
+    println!("{} updates, {:?}", done.iter().sum::<u64>(), object.stats());
     assert_eq!(object.into_inner().by_thread[..], done[..]);
 }
 
@@ -240,7 +240,7 @@ fn updates_of_one_thread_alone_leave_a_lock() {
 fn settles(sum: &Sum, mode: Mode, load: impl Fn(&Sum)) {
     let until = std::time::Instant::now() + Duration::from_secs(60);
     while sum.mode() != mode {
-        assert!(std::time::Instant::now() < until, "{mode:?}: {}", sum.stats());
+        assert!(std::time::Instant::now() < until, "{mode:?}: {:?}", sum.stats());
         load(sum);
     }
 }
@@ -312,7 +312,7 @@ fn long_load_of_one_ratio_does_not_flap() {
                 mode = now;
             }
         });
-        println!("{updates}:{reads}: {switches} changes of mode seen; {}", sum.stats());
+        println!("{updates}:{reads}: {switches} changes of mode seen; {:?}", sum.stats());
         assert!(switches <= 40, "{updates}:{reads}: {switches} changes");
     }
 }
@@ -324,7 +324,7 @@ fn pinned_object_stays() {
         assert!(sum.pin(mode));
         load(&sum, 50, 1_000, 1);
         load(&sum, 50, 1, 1_000);
-        assert_eq!((sum.mode(), sum.stats().pinned), (mode, true));
+        assert_eq!(sum.mode(), mode);
         sum.unpin();
         settles(&sum, Mode::Shared, |sum| load_by_two(sum, 100, 1, 1_000));
     }
@@ -403,7 +403,7 @@ fn whoever_holds_the_object_is_told_instead_of_waiting_for_itself() {
         let refused = |f: &dyn Fn()| catch_unwind(AssertUnwindSafe(f)).is_err();
         assert!(refused(&|| sum.change(|_| ())), "{mode:?}");
         assert!(refused(&|| sum.unpin()), "{mode:?}");
-        assert_eq!(sum.stats().mode, mode);
+        assert_eq!(sum.mode(), mode);
         assert_eq!(*guard, 5);
         drop(guard);
         assert_eq!(sum.change(|sum| *sum), 5);

@@ -195,40 +195,6 @@ fn full_log_drains_grows_or_waits() {
     let stats = drains.stats();
     assert!(stats.pending <= 10 && stats.merges >= 99, "{stats:?}");
     assert_eq!(*drains.read(), 1000);
-
-    let grows = Sum::builder()
-        .logs(Logs::Always)
-        .table(own_table())
-        .max_entries(10)
-        .when_full(WhenFull::Grow { growth: 5 })
-        .build(0)
-        .unwrap();
-    (0..50).for_each(|_| grows.append(Add(1)));
-    assert_eq!((grows.stats().pending, grows.stats().merges), (50, 0));
-    grows.append(Add(1));
-    assert!(grows.stats().merges == 1);
-    assert_eq!(*grows.read(), 51);
-
-    let waits = Sum::builder()
-        .logs(Logs::Always)
-        .table(own_table())
-        .max_entries(10)
-        .when_full(WhenFull::Wait)
-        .build(0)
-        .unwrap();
-    let done = AtomicBool::new(false);
-    thread::scope(|s| {
-        s.spawn(|| {
-            (0..25).for_each(|_| waits.append(Add(1)));
-            done.store(true, SeqCst);
-        });
-        thread::sleep(Duration::from_millis(30));
-        assert!(!done.load(SeqCst), "a full log did not wait");
-        while !done.load(SeqCst) {
-            waits.synchronize();
-        }
-    });
-    assert_eq!(*waits.read(), 25);
 }
 
 #[test]
@@ -252,12 +218,7 @@ fn byte_bound_and_time_bound_hold() {
 
 #[test]
 fn busy_object_lets_logs_grow_and_loses_nothing() {
-    let sum = Sum::builder()
-        .logs(Logs::Always)
-        .max_entries(10)
-        .when_full(WhenFull::Drain { growth: 3 })
-        .build(0)
-        .unwrap();
+    let sum = Sum::builder().logs(Logs::Always).max_entries(10).growth(3).build(0).unwrap();
     sum.append(Add(1));
     let guard = sum.read();
     let count = AtomicUsize::new(1);
@@ -487,7 +448,7 @@ fn builder_refuses_what_cannot_work() {
         Sum::builder().max_bytes(7).build(0).unwrap_err(),
         BuildError::BytesBelowOneEntry { max_bytes: 7, entry: 8 }
     );
-    let growth = |growth| Sum::builder().when_full(WhenFull::Grow { growth }).build(0);
+    let growth = |growth| Sum::builder().growth(growth).build(0);
     assert_eq!(growth(0).unwrap_err(), BuildError::Zero("growth"));
     assert!(growth(1).is_ok());
 }

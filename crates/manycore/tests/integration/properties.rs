@@ -49,15 +49,11 @@ fn steps() -> impl Strategy<Value = Vec<(usize, Step)>> {
 fn builder<T: Debug + Send + 'static, L: Log<T> + Debug>() -> impl Strategy<Value = Builder<T, L>> {
     let logs = prop_oneof![Just(Logs::Auto), Just(Logs::Always), Just(Logs::Never)];
     let publish = prop_oneof![Just(Publish::Auto), Just(Publish::Locked), Just(Publish::Biased)];
-    let full = prop_oneof![
-        Just(WhenFull::Drain { growth: 1 }),
-        Just(WhenFull::Drain { growth: 4 }),
-        Just(WhenFull::Grow { growth: 2 }),
-    ];
+    let growth = prop_oneof![Just(1_usize), Just(4)];
     let entries = prop_oneof![1_usize..4, Just(4096)];
-    (logs, publish, full, entries).prop_map(|(logs, publish, full, entries)| {
+    (logs, publish, growth, entries).prop_map(|(logs, publish, growth, entries)| {
         let builder = Deferred::builder().logs(logs).publish(publish);
-        builder.when_full(full).max_entries(entries)
+        builder.growth(growth).max_entries(entries)
     })
 }
 

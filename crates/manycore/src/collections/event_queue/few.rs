@@ -8,7 +8,7 @@ use super::run::{Inbox, KEPT, Run};
 use super::signals::Signals;
 use super::{EventQueue, RecvError};
 use crate::collections::promoted::SmallForm;
-use crate::oplog::Checked;
+use crate::oplog::{ConfigId, Deferred};
 use std::collections::VecDeque;
 use std::mem::{replace, take};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) struct Few<E> {
     pub(super) events: VecDeque<E>,
     pub(super) max_events: usize,
     /// Settings of the large form's inbox, until it is made.
-    pub(super) settings: Option<Checked<Inbox<E>, Run<E>>>,
+    pub(super) settings: Option<ConfigId>,
     /// True if the queue chooses when it has logs.
     pub(super) tunes: bool,
 }
@@ -30,7 +30,7 @@ impl<E: Send + 'static> SmallForm for Few<E> {
         let signals = Arc::new(Signals::new(self.max_events));
         let inbox = Inbox::new(Arc::clone(&signals), take(&mut self.events).into());
         let settings = self.settings.take().expect("promoted.P1: a queue is promoted once");
-        let mut inbox = settings.build(inbox);
+        let mut inbox = Deferred::<_, Run<E>>::with_config(inbox, settings);
         if contended && self.tunes {
             inbox.rest_at_first(u32::MAX); // the receiver finds out whether logs pay (`front`)
         }

@@ -118,7 +118,7 @@ pub use send::SendFuture;
 
 use super::promoted::Promotable;
 use crate::config;
-use crate::oplog::{BuildError, Deferred, Logs, Publish, Stats, WhenFull};
+use crate::oplog::{BuildError, Deferred, Logs, Publish, Stats};
 use few::Few;
 use full::Full;
 use std::collections::VecDeque;
@@ -460,9 +460,9 @@ impl<E: Send + 'static> EventQueueBuilder<E> {
     }
 
     fn build_checked(&self) -> Result<EventQueue<E>, BuildError> {
-        let settings = Deferred::builder()
+        let settings = Deferred::<run::Inbox<E>, run::Run<E>>::builder()
             .max_entries((self.max_events / 8).clamp(1, config::DEFAULT_MAX_ENTRIES))
-            .when_full(WhenFull::Drain { growth: 2 })
+            .growth(2)
             .logs(self.logs)
             .publish(self.publish)
             .idle_reads(config::IDLE_READS * IDLE_FACTOR)

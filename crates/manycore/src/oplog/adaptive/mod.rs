@@ -48,25 +48,54 @@
 //! None of these changes its mode by itself.
 
 mod guard;
-mod stats;
 mod steps;
 
 pub use guard::ReadGuard;
-pub use stats::{Mode, Stats};
 
 use self::guard::Entry;
-use self::steps::{not_held, poisoned};
+use super::deferred::{not_held, poisoned};
 use super::lifecycle::Admission;
 use super::log::Log;
 use super::object::Deferred;
-use super::readers::Readers;
+use super::readers::Lazy;
+use super::stats::Stats;
 use crate::config;
 use crate::lock::Refused;
 use crate::lock::error::TryReadError;
-use crate::sync::{AtomicPtr, Ordering, const_fn};
+use crate::sync::const_fn;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::ptr;
+
+/// The mode of an object.
+///
+/// ```
+/// use manycore::cluster::{Adaptive, adaptive::Mode};
+/// use manycore::oplog::{Commuting, Op};
+///
+/// # struct Add(u64);
+/// # impl Op<u64> for Add {
+/// #     fn apply(self, sum: &mut u64) {
+/// #         *sum += self.0;
+/// #     }
+/// # }
+/// let sum = Adaptive::<u64, Commuting<Add>>::new(0);
+/// assert_eq!(sum.mode(), Mode::Direct);
+/// assert!(sum.pin(Mode::Logs)); // the load is known: many updates for each read
+/// sum.update(Add(1));
+/// assert_eq!(*sum.read(), 1);
+/// assert_eq!(sum.mode(), Mode::Logs);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// A value behind a lock. Every object begins in this mode.
+    Direct,
+    /// Updates are appended to logs, and a read merges the logs, as a hot
+    /// [`Deferred`](crate::oplog::Deferred) does.
+    Logs,
+    /// Readers read in parallel, and each writes its own line; an update keeps them out.
+    Shared,
+}
 
 /// A value with updates and reads. As its load requires, it is a locked object, an object with
 /// logs, or one with concurrent readers.
@@ -116,21 +145,8 @@ use std::ptr;
 pub struct Adaptive<T: Send + Sync + 'static, L: Log<T>> {
     /// Before `readers`, which its hot state may refer to.
     pub(super) object: Deferred<T, L>,
+    /// Made when the object is shared for the first time, or might be.
     readers: Lazy,
-}
-
-/// The readers of an object; null until the object is shared for the first time, or might be.
-struct Lazy(AtomicPtr<Readers>);
-
-impl Drop for Lazy {
-    fn drop(&mut self) {
-        // ORDER: Relaxed; `&mut self` orders everything.
-        let readers = self.0.swap(ptr::null_mut(), Ordering::Relaxed);
-        if !readers.is_null() {
-            // SAFETY: from a box in `readers_or_new`, and `&mut self` is exclusive.
-            drop(unsafe { Box::from_raw(readers) });
-        }
-    }
 }
 
 /// As with a `Mutex` of `std`: an update that panics poisons the object.
@@ -145,7 +161,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         pub const fn new(value: T) -> Self {
             Self {
                 object: Deferred::new_with_readers(value),
-                readers: Lazy(AtomicPtr::new(ptr::null_mut())),
+                readers: Lazy::new(),
             }
         }
     }
@@ -267,7 +283,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         match mode {
             Mode::Direct => true,
             Mode::Shared => {
-                self.readers_or_new().open(false);
+                self.readers.get_or_new().open(false);
                 true
             }
             Mode::Logs => match self.object.publish_hot_state(&hold, Admission::Insist) {
@@ -310,18 +326,13 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// Returns the object's mode, and the statistics of its logs.
+    /// Returns the statistics of the object's logs since it got them.
     ///
     /// Takes the object's lock if it has logs, so it is not for hot paths. While this thread holds
     /// the object, the statistics may be zero.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats {
-            mode: self.mode(),
-            pinned: self.object.contention.load().is_pinned(),
-            biased: self.readers().is_some_and(Readers::is_biased),
-            logs: self.object.stats(),
-        }
+        self.object.stats()
     }
 
     /// Returns the value, up to date. This is cheap, because `&mut self` is exclusive.
@@ -342,26 +353,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// waiting updates are dropped. [`try_into_inner`](Self::try_into_inner) keeps them.
     #[must_use]
     pub fn into_inner(self) -> T {
-        match self.try_into_inner() {
-            Ok(value) => value,
-            Err(object) => {
-                drop(object);
-                poisoned()
-            }
-        }
-    }
-
-    /// Returns the value, up to date, unless the object is poisoned.
-    ///
-    /// # Errors
-    /// The object, if it is poisoned, with the waiting updates: see [`repair`](Self::repair).
-    ///
-    /// # Panics
-    /// If an update panics while it is applied: then the value and the updates after it are
-    /// dropped.
-    pub fn try_into_inner(self) -> Result<T, Self> {
-        let Self { object, readers } = self;
-        object.try_into_inner().map_err(|object| Self { object, readers })
+        self.object.into_inner()
     }
 }
 

@@ -3,68 +3,34 @@
 
 use super::{Adaptive, Entry, ReadGuard};
 use crate::config::{self, BIASED_FROM};
-use crate::lock::error::would_deadlock;
 use crate::lock::{self, Refused, held};
 use crate::oplog;
 use crate::oplog::append::Rare;
 use crate::oplog::contention::Kind;
+use crate::oplog::deferred::{not_held, poisoned};
 use crate::oplog::guard::{ColdGuard, Hold};
 use crate::oplog::log::Log;
 use crate::oplog::push::Refusal;
 use crate::oplog::readers::{Lane, Readers};
 use crate::percpu;
 use crate::profile;
-use crate::sync::{Ordering, seeded_bug};
-use std::ptr;
+use crate::sync::seeded_bug;
 
 impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
-    #[inline(always)]
-    pub(super) fn readers(&self) -> Option<&Readers> {
-        // ORDER: Acquire; pairs with the exchange in `readers_or_new`: contents before pointer.
-        let readers = self.readers.0.load(Ordering::Acquire);
-        // SAFETY: from a box, and freed only with the object.
-        unsafe { readers.as_ref() }
-    }
-
-    #[cold]
-    pub(super) fn readers_or_new(&self) -> &Readers {
-        if let Some(readers) = self.readers() {
-            return readers;
-        }
-        let created = Box::into_raw(Box::new(Readers::new()));
-        // ORDER: AcqRel; Release publishes the contents, Acquire reads another thread's.
-        let raced = self.readers.0.compare_exchange(
-            ptr::null_mut(),
-            created,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        match raced {
-            // SAFETY: just made, and freed only with the object.
-            Ok(_) => unsafe { &*created },
-            Err(other) => {
-                // SAFETY: made above and shared with no other thread.
-                drop(unsafe { Box::from_raw(created) });
-                // SAFETY: another thread's, freed only with the object.
-                unsafe { &*other }
-            }
-        }
-    }
-
     /// Lets the readers of a pinned object announce themselves by plain stores.
     #[cfg(all(test, manycore_loom))]
     pub(in crate::oplog) fn bias(&self) {
-        self.readers_or_new().open(true);
+        self.readers.get_or_new().open(true);
     }
 
     pub(super) fn is_read_by_lane(&self) -> bool {
-        self.readers().is_some_and(Readers::is_read_by_me)
+        self.readers.get().is_some_and(Readers::is_read_by_me)
     }
 
     /// Enters through the thread's lane, if the object is shared (readers.A1).
     #[inline(always)]
     pub(super) fn enter_lane(&self) -> Option<&Lane> {
-        let readers = self.readers()?;
+        let readers = self.readers.get()?;
         // BUG: a reader enters though there are logs beside the value (readers.A1).
         if self.object.has_hot_state() && !seeded_bug!("beside-logs") {
             return None;
@@ -91,7 +57,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
 
     #[track_caller]
     pub(super) fn enter(&self, wait: bool) -> Result<Entry<'_, T, L>, Refused> {
-        if let Some(readers) = self.readers() {
+        if let Some(readers) = self.readers.get() {
             readers.claim();
             if let Some(lane) = self.enter_lane() {
                 return Ok(Entry::Lane(lane));
@@ -116,7 +82,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         let hold = self.object.acquire_hold(true)?;
         // BUG: an object changes its mode while its gate is open (readers.A4).
         if self.is_shared_by(hold) && !seeded_bug!("open-promotion") {
-            if let Err(refused) = self.readers_or_new().close(true) {
+            if let Err(refused) = self.readers.get_or_new().close(true) {
                 drop(ColdGuard::of_counted(&self.object));
                 return Err(refused);
             }
@@ -140,7 +106,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// of it.
     fn let_in(&self, hold: Hold<T, L>) {
         if self.is_shared_by(hold) && !self.object.contention.load().is_poisoned() {
-            let readers = self.readers_or_new();
+            let readers = self.readers.get_or_new();
             if !readers.is_open() {
                 readers.open(false);
             }
@@ -162,7 +128,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         if contention.is_poisoned() {
             return Err((op, true));
         }
-        let readers = self.readers_or_new();
+        let readers = self.readers.get_or_new();
         let Ok(closed) = readers.close(true) else { return Err((op, true)) };
         let hold = self.object.apply_held(op, hold);
         let contention = self.object.contention.load().with(Kind::Update);
@@ -197,7 +163,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// holds the object.
     #[cold]
     pub(super) fn look_after_reads(&self) {
-        let Some(readers) = self.readers() else { return };
+        let Some(readers) = self.readers.get() else { return };
         if lock::try_lock(self.object.lockable_word(), percpu::thread_token()).is_err() {
             return;
         }
@@ -226,25 +192,11 @@ impl<T: Send + Sync + 'static, L: Log<T>> Rare<L::Op> for Adaptive<T, L> {
             op = match refused {
                 Ok(()) => return,
                 Err((op, true)) => {
-                    self.object.publish_beside(self.readers_or_new());
+                    self.object.publish_beside(self.readers.get_or_new());
                     op
                 }
                 Err((op, false)) => op,
             };
         }
     }
-}
-
-pub(super) fn poisoned() -> ! {
-    panic!("manycore: the object is poisoned: an update panicked; see repair()")
-}
-
-pub(super) fn not_held(refused: Refused) -> ! {
-    if refused == Refused::Deadlock {
-        would_deadlock();
-    }
-    panic!(
-        "manycore: this thread holds the object already: drop the guard first, and do not read an \
-         object from within its own updates"
-    )
 }

@@ -96,95 +96,45 @@ impl<T, O: Op<T> + Cancel + Send + 'static> Log<T> for Absorbing<O> {
     }
 
     fn merge(logs: &mut [Self], target: &mut T) -> usize {
-        let mut batch = Batch::take(logs);
-        batch.absorb();
-        batch.survivors.retain(|survivor| survivor.entry.is_some());
-        batch.survivors.sort_by_key(|survivor| survivor.entry.as_ref().map(|(stamp, _)| *stamp));
-        let mut applied = 0;
-        for place in 0..batch.survivors.len() {
-            if let Some((_, op)) = batch.survivors[place].entry.take() {
-                op.apply(target);
-                applied += 1;
+        let Some((Self { log }, others)) = logs.split_first_mut() else { return 0 };
+        others.iter_mut().for_each(|other| log.entries.append(&mut other.log.entries));
+        absorb(&mut log.entries);
+        log.entries.sort_by_key(|(stamp, _)| *stamp);
+        log.drain_sorted(|_, op| op.apply(target))
+    }
+}
+
+/// Drops opposite updates of one key in pairs. If the key's code panics, all updates stay.
+fn absorb<O: Cancel>(entries: &mut Vec<(Stamp, O)>) {
+    let mut cancelled = vec![false; entries.len()];
+    // By place: the place of another update with the same key and of the same kind.
+    let mut others: Vec<Option<usize>> = Vec::with_capacity(entries.len());
+    let mut places: HashMap<O::Key, usize> = HashMap::new();
+    // Most pairs are adjacent, so the last key is kept out of the table.
+    let mut last: Option<(O::Key, usize)> = None;
+    for (place, (_, op)) in entries.iter().enumerate() {
+        let key = op.key();
+        let found = match last.take() {
+            Some((same, found)) if same == key => Some(found),
+            another => {
+                places.extend(another);
+                places.remove(&key)
             }
-        }
-        applied
-    }
-}
-
-/// A batch that is being merged. Dropping it, also when user code panics, returns the buffers to
-/// the logs, with the updates that were not applied.
-struct Batch<'a, O> {
-    logs: &'a mut [Absorbing<O>],
-    own: Vec<Ordered<O>>,
-    /// Updates taken out of `own` and not absorbed.
-    survivors: Vec<Survivor<O>>,
-}
-
-/// An update that is not absorbed yet.
-struct Survivor<O> {
-    entry: Option<(Stamp, O)>,
-    /// The index of another survivor with the same key and of the same kind.
-    other: Option<usize>,
-}
-
-impl<O: Cancel> Survivor<O> {
-    fn inserts(&self) -> Option<bool> {
-        self.entry.as_ref().map(|(_, op)| op.inserts())
-    }
-}
-
-impl<'a, O> Batch<'a, O> {
-    fn take(logs: &'a mut [Absorbing<O>]) -> Self {
-        let own = logs.iter_mut().map(|log| std::mem::take(&mut log.log)).collect();
-        Self { logs, own, survivors: Vec::new() }
-    }
-}
-
-impl<O: Cancel> Batch<'_, O> {
-    /// Takes everything out of the logs, and drops opposite updates of one key in pairs. Takes each
-    /// log from its end, so that the log is still in order if user code panics.
-    fn absorb(&mut self) {
-        let Self { own, survivors, .. } = self;
-        let mut places: HashMap<O::Key, usize> = HashMap::new();
-        // Most pairs are adjacent, so the last key is kept out of the table.
-        let mut last: Option<(O::Key, usize)> = None;
-        for entry in own.iter_mut().flat_map(|log| std::iter::from_fn(|| log.pop())) {
-            // Pushed first: the update's own code may panic, and then the update is returned to its
-            // log.
-            let place = survivors.len();
-            survivors.push(Survivor { entry: Some(entry), other: None });
-            let Some((_, op)) = &survivors[place].entry else { return };
-            let key = op.key();
-            let found = match last.take() {
-                Some((same, found)) if same == key => Some(found),
-                another => {
-                    places.extend(another);
-                    places.remove(&key)
-                }
-            };
-            match found {
-                Some(found) if survivors[found].inserts() != survivors[place].inserts() => {
-                    last = survivors[found].other.map(|other| (key, other));
-                    // Both are taken out before either is dropped, which may panic.
-                    drop((survivors[found].entry.take(), survivors.pop()));
-                }
-                _ => {
-                    survivors[place].other = found;
-                    last = Some((key, place));
-                }
+        };
+        others.push(found);
+        last = match found {
+            Some(found) if entries[found].1.inserts() != op.inserts() => {
+                (cancelled[found], cancelled[place]) = (true, true);
+                others[found].map(|other| (key, other))
             }
-        }
+            _ => Some((key, place)),
+        };
     }
-}
-
-impl<O> Drop for Batch<'_, O> {
-    fn drop(&mut self) {
-        for (log, own) in self.logs.iter_mut().zip(self.own.drain(..)) {
-            log.log = own;
-        }
-        if let Some(first) = self.logs.first_mut() {
-            first.log.put_back(self.survivors.drain(..).filter_map(|s| s.entry));
-        }
+    // All are taken out before any is dropped, which may panic.
+    let mut gone = Vec::new();
+    let all = std::mem::replace(entries, Vec::with_capacity(entries.len()));
+    for (entry, is_cancelled) in all.into_iter().zip(cancelled) {
+        if is_cancelled { gone.push(entry) } else { entries.push(entry) }
     }
 }
 

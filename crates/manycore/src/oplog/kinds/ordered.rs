@@ -27,7 +27,7 @@ use crate::oplog::{Log, Op};
 #[derive(Debug)]
 pub struct Ordered<O> {
     /// Ascending by stamp, except during a merge.
-    entries: Vec<(Stamp, O)>,
+    pub(super) entries: Vec<(Stamp, O)>,
 }
 
 impl<O> Default for Ordered<O> {
@@ -83,16 +83,19 @@ impl<O> Ordered<O> {
         self.entries.push((stamp, op));
     }
 
-    /// Takes out the latest entry.
-    #[inline(always)]
-    pub(super) fn pop(&mut self) -> Option<(Stamp, O)> {
-        self.entries.pop()
-    }
-
-    /// Puts back entries of any age.
-    pub(super) fn put_back(&mut self, entries: impl Iterator<Item = (Stamp, O)>) {
-        self.entries.extend(entries);
-        self.entries.sort_by_key(|(stamp, _)| *stamp);
+    /// Calls `visit` with each entry, the oldest first. If it panics, the rest stays in the log.
+    /// Returns the number of calls.
+    pub(super) fn drain_sorted(&mut self, mut visit: impl FnMut(Stamp, O)) -> usize {
+        debug_assert!(
+            self.entries.is_sorted_by_key(|(stamp, _)| *stamp),
+            "oplog.D3: an update is applied after a later one"
+        );
+        let total = self.entries.len();
+        let oldest_last = Turned::new(&mut self.entries);
+        while let Some((stamp, op)) = oldest_last.0.pop() {
+            visit(stamp, op);
+        }
+        total
     }
 
     /// Moves the entries with a stamp up to `cut` into `into`, which is empty.
@@ -107,104 +110,31 @@ impl<O> Ordered<O> {
     }
 }
 
-/// Up to this many logs, the smallest head is found by a scan of all heads.
-const SCAN_LIMIT: usize = 8;
-
 /// Calls `visit` with every entry in the order of (stamp, log, position in the log), and leaves the
 /// logs empty. Returns the number of calls. If `visit` panics, the entries that were not visited
-/// stay in the logs.
-pub(crate) fn merge<O>(logs: &mut [Ordered<O>], mut visit: impl FnMut(Stamp, O)) -> usize {
-    let mut last = Stamp::ZERO;
-    let visit = |stamp, op| {
-        if cfg!(debug_assertions) {
-            assert!(stamp >= last, "oplog.D3: an update is applied after a later one");
-            last = stamp;
-        }
-        visit(stamp, op);
-    };
-    let total = logs.iter().map(|log| log.entries.len()).sum();
-    if logs.len() > SCAN_LIMIT {
-        merge_by_sort(logs, visit);
-    } else {
-        merge_by_scan(logs, visit);
+/// stay in the first log.
+fn merge<O>(logs: &mut [Ordered<O>], visit: impl FnMut(Stamp, O)) -> usize {
+    let Some((first, others)) = logs.split_first_mut() else { return 0 };
+    if !others.is_empty() {
+        others.iter_mut().for_each(|other| first.entries.append(&mut other.entries));
+        first.entries.sort_by_key(|(stamp, _)| *stamp); // stable, and quick with runs
     }
-    total
+    first.drain_sorted(visit)
 }
 
-/// Reverses logs so that the oldest entry is popped first, and reverses them back when dropped.
-struct Turned<'a, O>(&'a mut [Ordered<O>]);
+/// Reverses a log so that the oldest entry is popped first, and reverses it back when dropped.
+struct Turned<'a, O>(&'a mut Vec<(Stamp, O)>);
 
 impl<'a, O> Turned<'a, O> {
-    fn new(logs: &'a mut [Ordered<O>]) -> Self {
-        logs.iter_mut().for_each(|log| log.entries.reverse());
-        Self(logs)
+    fn new(entries: &'a mut Vec<(Stamp, O)>) -> Self {
+        entries.reverse();
+        Self(entries)
     }
 }
 
 impl<O> Drop for Turned<'_, O> {
     fn drop(&mut self) {
-        self.0.iter_mut().for_each(|log| log.entries.reverse());
-    }
-}
-
-/// Merges few logs: takes from the log with the oldest head for as long as that head stays the
-/// oldest.
-fn merge_by_scan<O>(logs: &mut [Ordered<O>], mut visit: impl FnMut(Stamp, O)) {
-    let turned = Turned::new(logs);
-    loop {
-        let mut oldest: Option<(Stamp, usize)> = None;
-        // The oldest head of the other logs. A tie goes to the lower log number.
-        let mut next: Option<(Stamp, usize)> = None;
-        for (number, log) in turned.0.iter().enumerate() {
-            let Some((stamp, _)) = log.entries.last() else { continue };
-            if oldest.is_none_or(|(first, _)| *stamp < first) {
-                next = oldest;
-                oldest = Some((*stamp, number));
-            } else if next.is_none_or(|(second, _)| *stamp < second) {
-                next = Some((*stamp, number));
-            }
-        }
-        let Some((_, number)) = oldest else { return };
-        let run = &mut turned.0[number].entries;
-        let goes_on = |stamp: Stamp| match next {
-            None => true,
-            Some((other, holder)) => stamp < other || (stamp == other && number < holder),
-        };
-        while run.last().is_some_and(|(stamp, _)| goes_on(*stamp)) {
-            if let Some((stamp, op)) = run.pop() {
-                visit(stamp, op);
-            }
-        }
-    }
-}
-
-/// Merges many logs: one sort of everything (PEERS measured it ahead of heaps from about ten logs
-/// on).
-fn merge_by_sort<O>(logs: &mut [Ordered<O>], mut visit: impl FnMut(Stamp, O)) {
-    let total = logs.iter().map(|log| log.entries.len()).sum();
-    let mut all: Vec<(Stamp, u32, u32, O)> = Vec::with_capacity(total);
-    for (number, log) in logs.iter_mut().enumerate() {
-        let entries = log.entries.drain(..).enumerate();
-        all.extend(entries.map(|(seq, (stamp, op))| (stamp, number as u32, seq as u32, op)));
-    }
-    all.sort_unstable_by_key(|(stamp, number, seq, _)| std::cmp::Reverse((*stamp, *number, *seq)));
-    let mut rest = Rest { logs, all };
-    while let Some((stamp, _, _, op)) = rest.all.pop() {
-        visit(stamp, op);
-    }
-}
-
-/// Puts the entries that were not visited back into their logs when dropped.
-struct Rest<'a, O> {
-    logs: &'a mut [Ordered<O>],
-    all: Vec<(Stamp, u32, u32, O)>,
-}
-
-impl<O> Drop for Rest<'_, O> {
-    fn drop(&mut self) {
-        while let Some((stamp, number, _, op)) = self.all.pop() {
-            self.logs[number as usize].entries.push((stamp, op));
-        }
+        self.0.reverse();
     }
 }
 
@@ -225,8 +155,8 @@ mod tests {
     }
 
     #[test]
-    fn both_merges_keep_stamp_log_and_place() {
-        for count in [0, 1, 2, 3, SCAN_LIMIT, SCAN_LIMIT + 1, 40] {
+    fn merge_keeps_stamp_log_and_place() {
+        for count in [0, 1, 2, 3, 9, 40] {
             let stamps = spread(count);
             let slices: Vec<&[u64]> = stamps.iter().map(Vec::as_slice).collect();
             let mut expected: Vec<(u64, usize)> = Vec::new();
@@ -234,27 +164,20 @@ mod tests {
                 expected.extend(list.iter().map(|s| (*s, number)));
             }
             expected.sort();
-            for by_sort in [false, true] {
-                let mut seen = Vec::new();
-                let mut logs = logs_of(&slices);
-                let visit = |stamp: Stamp, (number, raw)| {
-                    assert_eq!(stamp.ticks(), raw);
-                    seen.push((raw, number));
-                };
-                if by_sort {
-                    merge_by_sort(&mut logs, visit);
-                } else {
-                    merge_by_scan(&mut logs, visit);
-                }
-                assert_eq!(seen, expected, "{count} logs, by_sort={by_sort}");
-                assert!(logs.iter().all(|log| log.entries.is_empty()));
-            }
+            let mut seen = Vec::new();
+            let mut logs = logs_of(&slices);
+            merge(&mut logs, |stamp, (number, raw)| {
+                assert_eq!(stamp.ticks(), raw);
+                seen.push((raw, number));
+            });
+            assert_eq!(seen, expected, "{count} logs");
+            assert!(logs.iter().all(|log| log.entries.is_empty()));
         }
     }
 
     #[test]
     fn panic_in_visit_keeps_the_rest_in_order() {
-        for count in [1, 3, SCAN_LIMIT + 3] {
+        for count in [1, 3, 11] {
             let stamps = spread(count);
             let slices: Vec<&[u64]> = stamps.iter().map(Vec::as_slice).collect();
             let mut logs = logs_of(&slices);
