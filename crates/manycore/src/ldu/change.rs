@@ -18,7 +18,7 @@
 
 use super::links::{Linked, Links, links_of};
 use super::queue::Stack;
-use super::state::{EAGER, State};
+use super::state::{EAGER, Held, State};
 use super::structure::Structure;
 use super::word::{Change, TOGGLE, Word};
 use crate::clock::Clock;
@@ -163,7 +163,10 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         // BUG: a change of a set waits for the set's reader although its thread holds another set
         // (`ldu`).
         let wait = wait && (!held::is_inside() || seeded_bug!("waiting-holder"));
-        let Ok(mut held) = self.hold(wait) else { return }; // the queue grows
+        if self.lock(wait).is_err() {
+            return; // busy, or held by this thread: the queue grows
+        }
+        let mut held = Held { state: self, poison: false };
         sync::contain(|| {
             // SAFETY: the lock is held.
             unsafe { self.drain(true) };

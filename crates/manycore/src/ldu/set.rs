@@ -150,7 +150,8 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         &self,
         pace: impl FnOnce(&mut T, Look) -> (bool, u32),
     ) -> ReadGuard<'_, T, E> {
-        let held = self.state.hold(true).unwrap_or_else(|refused| cannot_read(refused));
+        self.state.lock(true).unwrap_or_else(|refused| cannot_read(refused));
+        let held = Held { state: &self.state, poison: false };
         // SAFETY: the lock was taken just above.
         unsafe {
             self.state.drain(true);
@@ -164,7 +165,8 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// is raised.
     #[track_caller]
     pub(crate) fn read_cut(&self, before: impl FnOnce()) -> (ReadGuard<'_, T, E>, u64) {
-        let held = self.state.hold(true).unwrap_or_else(|refused| cannot_read(refused));
+        self.state.lock(true).unwrap_or_else(|refused| cannot_read(refused));
+        let held = Held { state: &self.state, poison: false };
         before();
         // SAFETY: the lock was taken just above.
         let cut = unsafe { self.state.drain_to(true, true) };
@@ -184,25 +186,16 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     where
         T: Sync,
     {
-        let first = || {
-            before();
-            // SAFETY: only the caller of `first` has the structure.
-            if let Some(cut) = unsafe { self.state.drain_to(true, true) } {
-                // SAFETY: rounds.V1 - a `First` alone has the structure, until `after`.
-                self.state.value.with_mut(|value| at(unsafe { &mut *value }, cut));
-            }
-        };
-        self.share(|| false, first)
-    }
-
-    /// Shares the set, unless `is_current` after `first` has brought the structure up to date.
-    #[track_caller]
-    fn share(&self, is_current: impl Fn() -> bool, first: impl FnOnce()) -> SharedGuard<'_, T, E> {
-        let guard = match self.state.enter(is_current) {
+        let guard = match self.state.enter_if(|| false) {
             Ok(Entered::Shared) => SharedGuard::new(&self.state),
             Ok(Entered::First) => {
                 let held = Held { state: &*self.state, poison: false };
-                first();
+                before();
+                // SAFETY: only this caller has the structure.
+                if let Some(cut) = unsafe { self.state.drain_to(true, true) } {
+                    // SAFETY: rounds.V1 - a `First` alone has the structure, until `after`.
+                    self.state.value.with_mut(|value| at(unsafe { &mut *value }, cut));
+                }
                 SharedGuard::after(held)
             }
             Err(refused) => cannot_read(refused),
@@ -272,20 +265,30 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     where
         T: Sync,
     {
-        // SAFETY: only the caller of `first` has the structure.
-        let first = || unsafe {
-            self.state.drain(true);
-            if let Some(pace) = pace {
-                self.state.set_pace(pace);
+        let guard = match self.state.enter() {
+            Ok(Entered::Shared) => SharedGuard::new(&self.state),
+            Ok(Entered::First) => {
+                let held = Held { state: &*self.state, poison: false };
+                // SAFETY: only this caller has the structure.
+                unsafe {
+                    self.state.drain(true);
+                    if let Some(pace) = pace {
+                        self.state.set_pace(pace);
+                    }
+                }
+                SharedGuard::after(held)
             }
+            Err(refused) => cannot_read(refused),
         };
-        self.share(|| self.state.is_current(), first)
+        assert!(!self.is_poisoned(), "{POISONED}");
+        guard
     }
 
     /// Holds the set, up to date. With `keep`, busy members stay queued.
     #[track_caller]
     pub(super) fn hold(&self, wait: bool, keep: bool) -> Result<ReadGuard<'_, T, E>, Refused> {
-        let held = self.state.hold(wait)?;
+        self.state.lock(wait)?;
+        let held = Held { state: &self.state, poison: false };
         // SAFETY: the lock was taken just above.
         unsafe { self.state.drain(keep) };
         Ok(ReadGuard::new(held))
@@ -342,10 +345,11 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     pub fn clear_poison(&self) {
         // Under the lock: a read that skipped the queues must find the poison that made it skip
         // them.
-        let held = self.state.hold(true);
-        if matches!(held, Err(Refused::Deadlock)) {
+        let locked = self.state.lock(true);
+        if locked == Err(Refused::Deadlock) {
             would_deadlock();
         }
+        let held = locked.map(|()| Held { state: &*self.state, poison: false });
         // ORDER: Relaxed; guarded by the lock.
         self.state.read_side.poisoned.store(false, Ordering::Relaxed);
         drop(held);
@@ -358,7 +362,10 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// If taking the lock would wait for ever, as [`read`](Self::read).
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let held = self.state.hold(true).unwrap_or_else(|refused| cannot_read(refused));
+        if let Err(refused) = self.state.lock(true) {
+            cannot_read(refused);
+        }
+        let held = Held { state: &*self.state, poison: false };
         let stats = self.state.pending.with(|pending| {
             // SAFETY: the lock is held, and guards `pending`.
             let pending = unsafe { &*pending };

@@ -80,14 +80,8 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
 
     /// Takes the set's lock: the caller then has the structure alone.
     #[track_caller]
-    pub(super) fn hold(&self, wait: bool) -> Result<Held<'_, T, E>, Refused> {
-        let rounds = &self.read_side.rounds;
-        if wait {
-            rounds.lock(self.of())?
-        } else {
-            rounds.try_lock()?
-        }
-        Ok(Held { state: self, poison: false })
+    pub(super) fn lock(&self, wait: bool) -> Result<(), Refused> {
+        if wait { self.read_side.rounds.lock(self.of()) } else { self.read_side.rounds.try_lock() }
     }
 
     #[track_caller]
@@ -95,9 +89,16 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         Of::new("DeferredSet", self)
     }
 
+    /// Enters to share the structure, up to date. Returns `First` if the caller has to bring it up
+    /// to date.
+    #[track_caller]
+    pub(super) fn enter(&self) -> Result<Entered, Refused> {
+        self.enter_if(|| self.is_current())
+    }
+
     /// As [`enter`](Self::enter); `is_current` returns true if the structure is up to date.
     #[track_caller]
-    pub(super) fn enter(&self, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
+    pub(super) fn enter_if(&self, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
         self.read_side.rounds.enter(self.of(), is_current)
     }
 

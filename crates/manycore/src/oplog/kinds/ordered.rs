@@ -113,6 +113,7 @@ impl<O> Ordered<O> {
 /// Calls `visit` with every entry in the order of (stamp, log, position in the log), and leaves the
 /// logs empty. Returns the number of calls. If `visit` panics, the entries that were not visited
 /// stay in the first log.
+#[inline(never)] // keeps the merge of a single entry short
 fn merge<O>(logs: &mut [Ordered<O>], visit: impl FnMut(Stamp, O)) -> usize {
     let Some((first, others)) = logs.split_first_mut() else { return 0 };
     if !others.is_empty() {
