@@ -45,7 +45,7 @@ pub struct ReadGuard<'a, T: Send + 'static, L: Log<T>> {
     pub(super) object: &'a Deferred<T, L>,
     pub(super) hold: Hold<T, L>,
     /// `None` just before the lock is released, and while the object is demoted. Then no other code
-    /// has the guard; `lifecycle::Undone` puts the value back.
+    /// has the guard; a demotion that fails puts the value back.
     pub(super) value: Option<MutPtr<MaybeUninit<T>>>,
     /// True if the value may have been changed while the thread was not panicking.
     changed: bool,
@@ -410,7 +410,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
 /// The cold object's lock; dropping it releases the lock.
 ///
-/// On the short paths, user code runs under a [`UserCode`] instead. What a `ColdGuard` drops is too
+/// On the short paths, user code runs under a [`Locked`] instead. What a `ColdGuard` drops is too
 /// much to be inlined where a panic unwinds. So the guard would have to be in memory, and the
 /// locked instruction that releases the lock waits for every store before it.
 pub(crate) struct ColdGuard<'a, T: Send + 'static, L: Log<T>> {

@@ -350,7 +350,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     ///
     /// # Panics
     /// If the object is poisoned, or an update panics while it is applied: then the value and the
-    /// waiting updates are dropped. [`try_into_inner`](Self::try_into_inner) keeps them.
+    /// waiting updates are dropped.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.object.into_inner()
