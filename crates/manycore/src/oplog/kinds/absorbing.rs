@@ -1,7 +1,8 @@
 use super::cancelling::Cancel;
-use super::ordered::Ordered;
+use super::ordered::{Batch, Ordered};
 use crate::clock::Stamp;
 use crate::oplog::{Log, Op};
+use crate::sync::drop_each;
 use hashbrown::HashMap;
 
 /// Keeps every update with its stamp. At the merge, an insert and a remove of one element absorb
@@ -97,10 +98,10 @@ impl<T, O: Op<T> + Cancel + Send + 'static> Log<T> for Absorbing<O> {
 
     fn merge(logs: &mut [Self], target: &mut T) -> usize {
         let Some((Self { log }, others)) = logs.split_first_mut() else { return 0 };
-        others.iter_mut().for_each(|other| log.entries.append(&mut other.log.entries));
-        absorb(&mut log.entries);
-        log.entries.sort_by_key(|(stamp, _)| *stamp);
-        log.drain_sorted(|_, op| op.apply(target))
+        let mut batch = Batch::take(log, others.iter_mut().map(|other| &mut other.log));
+        absorb(&mut batch.all.entries);
+        batch.all.sort();
+        batch.all.drain_sorted(|_, op| op.apply(target))
     }
 }
 
@@ -130,12 +131,13 @@ fn absorb<O: Cancel>(entries: &mut Vec<(Stamp, O)>) {
             _ => Some((key, place)),
         };
     }
-    // All are taken out before any is dropped, which may panic.
+    // All are taken out before any is dropped, which may panic, and so may the next.
     let mut gone = Vec::new();
     let all = std::mem::replace(entries, Vec::with_capacity(entries.len()));
     for (entry, is_cancelled) in all.into_iter().zip(cancelled) {
         if is_cancelled { gone.push(entry) } else { entries.push(entry) }
     }
+    drop_each(gone);
 }
 
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
@@ -143,6 +145,7 @@ mod tests {
     use super::*;
     use crate::sync::{AtomicU32, Ordering::SeqCst};
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::slice::from_mut;
 
     const NO_KEY: u32 = u32::MAX;
     /// The number with the key that panics, and the number with the destructor that does.
@@ -170,6 +173,32 @@ mod tests {
             let planned = DROP.compare_exchange(self.0, NO_KEY, SeqCst, SeqCst).is_ok();
             assert!(!planned, "planned");
         }
+    }
+
+    #[test]
+    fn destructors_of_absorbed_updates_may_all_panic() {
+        struct Panics;
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                panic!("planned");
+            }
+        }
+        struct Pair(bool, Panics);
+        impl Cancel for Pair {
+            type Key = ();
+            fn key(&self) {}
+            fn inserts(&self) -> bool {
+                self.0
+            }
+        }
+        impl Op<()> for Pair {
+            fn apply(self, (): &mut ()) {}
+        }
+        let mut log = Absorbing::default();
+        (1..=4).for_each(|at| log.log.add(Pair(at % 2 == 0, Panics), Stamp::from_ticks(at)));
+        let merged = catch_unwind(AssertUnwindSafe(|| Log::merge(from_mut(&mut log), &mut ())));
+        assert!(merged.is_err());
+        assert_eq!(Log::<()>::len(&log), 0);
     }
 
     #[test]

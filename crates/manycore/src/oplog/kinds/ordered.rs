@@ -83,6 +83,11 @@ impl<O> Ordered<O> {
         self.entries.push((stamp, op));
     }
 
+    /// Sorts by stamp. Entries of one stamp stay as they are.
+    pub(super) fn sort(&mut self) {
+        self.entries.sort_by_key(|(stamp, _)| *stamp); // quick with runs
+    }
+
     /// Calls `visit` with each entry, the oldest first. If it panics, the rest stays in the log.
     /// Returns the number of calls.
     pub(super) fn drain_sorted(&mut self, mut visit: impl FnMut(Stamp, O)) -> usize {
@@ -115,12 +120,45 @@ impl<O> Ordered<O> {
 /// stay in the first log.
 #[inline(never)] // keeps the merge of a single entry short
 fn merge<O>(logs: &mut [Ordered<O>], visit: impl FnMut(Stamp, O)) -> usize {
-    let Some((first, others)) = logs.split_first_mut() else { return 0 };
-    if !others.is_empty() {
-        others.iter_mut().for_each(|other| first.entries.append(&mut other.entries));
-        first.entries.sort_by_key(|(stamp, _)| *stamp); // stable, and quick with runs
+    match logs {
+        [] => 0,
+        [only] => only.drain_sorted(visit),
+        [first, others @ ..] => {
+            let mut batch = Batch::take(first, others.iter_mut());
+            batch.all.sort();
+            batch.all.drain_sorted(visit)
+        }
     }
-    first.drain_sorted(visit)
+}
+
+/// The entries of several logs, which keep their own memory. Dropping this, also when user code
+/// panics, leaves what was not applied in the first log.
+pub(super) struct Batch<'a, O> {
+    first: &'a mut Ordered<O>,
+    /// Sorted by the caller.
+    pub(super) all: Ordered<O>,
+}
+
+impl<'a, O> Batch<'a, O> {
+    /// Takes everything out of the logs.
+    pub(super) fn take(
+        first: &'a mut Ordered<O>,
+        others: impl Iterator<Item = &'a mut Ordered<O>>,
+    ) -> Self {
+        let mut entries = Vec::new();
+        entries.append(&mut first.entries);
+        others.for_each(|other| entries.append(&mut other.entries));
+        Self { first, all: Ordered { entries } }
+    }
+}
+
+impl<O> Drop for Batch<'_, O> {
+    fn drop(&mut self) {
+        if !self.all.entries.is_empty() {
+            self.all.sort();
+            self.first.entries.append(&mut self.all.entries);
+        }
+    }
 }
 
 /// Reverses a log so that the oldest entry is popped first, and reverses it back when dropped.
@@ -174,6 +212,18 @@ mod tests {
             assert_eq!(seen, expected, "{count} logs");
             assert!(logs.iter().all(|log| log.entries.is_empty()));
         }
+    }
+
+    #[test]
+    fn merges_leave_each_log_the_memory_that_it_had() {
+        let stamps: Vec<u64> = (0..1000).collect();
+        let mut logs = logs_of(&[&stamps[..10], &stamps, &stamps, &stamps]);
+        let room = |logs: &[Ordered<_>]| -> Vec<usize> {
+            logs.iter().map(|log| log.entries.capacity()).collect()
+        };
+        let before = room(&logs);
+        assert_eq!(merge(&mut logs, |_, _| ()), 3010);
+        assert_eq!(room(&logs), before);
     }
 
     #[test]
