@@ -146,5 +146,6 @@ fn main() {
     assert_eq!(table.values().sum::<u64>(), requests.into_inner());
     println!("{} products were asked for", table.len());
     drop(table);
-    println!("{}", asked.stats());
+    let stats = asked.stats();
+    println!("{:?}, {} updates logged in {} merges", asked.mode(), stats.applied, stats.merges);
 }
