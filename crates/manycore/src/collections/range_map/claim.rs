@@ -250,7 +250,9 @@ impl<'s, V> Claim<'s, V> {
             || clip(span, range.0, range.1) == span
             || self.is_brief && branch.level <= self.brief_level;
         let to = if has_end { end } else { end - 1 };
-        self.lock_slots(branch, bits(at, to))?;
+        // As many as are free: what has been locked is looked at before this waits for more. A slot
+        // that leads to a branch is not held, although its bit is (range_map.R7).
+        let to = self.lock_slots(branch, bits(at, to))?.ilog2() as usize;
         // Some may lead to a branch. The slots after such a slot are locked in their turn
         // (range_map.R4).
         let used = branch.used() & bits(at, to);
@@ -358,12 +360,13 @@ impl<'s, V> Claim<'s, V> {
         }
     }
 
-    /// Takes the lock bits, the lowest first (range_map.R4).
-    fn lock_slots(&mut self, branch: &'s Branch<V>, mut slots: u64) -> Result<(), Stop> {
+    /// Takes the lock bits, the lowest first (range_map.R4). Waits for the first of them if it has
+    /// to, but not for another. Returns those that it has taken.
+    fn lock_slots(&mut self, branch: &'s Branch<V>, slots: u64) -> Result<u64, Stop> {
         let (mut backoff, mut conflicts) = (Backoff::new(), 0);
         // ORDER: Relaxed; the compare-exchange decides.
         let mut seen = branch.locks.load_to_change(Ordering::Relaxed);
-        while slots != 0 {
+        loop {
             // BUG: lock bits are taken although another thread holds them (range_map.R2).
             let taken = if seeded_bug!("locked-by-two") { 0 } else { seen & slots };
             let free = slots & (taken & taken.wrapping_neg()).wrapping_sub(1);
@@ -391,8 +394,7 @@ impl<'s, V> Claim<'s, V> {
                         return Err(Stop::Gone);
                     }
                     self.keep(branch, free);
-                    slots &= !free;
-                    seen |= free;
+                    return Ok(free);
                 }
                 Err(now) => {
                     seen = now;
@@ -403,7 +405,6 @@ impl<'s, V> Claim<'s, V> {
                 }
             }
         }
-        Ok(())
     }
 
     /// Records that the claim holds these lock bits.
