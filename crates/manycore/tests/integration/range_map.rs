@@ -7,8 +7,9 @@ use manycore::collections::{RangeError, RangeMap};
 use manycore::section::Domain;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
+use std::time::Duration;
 
 const THREADS: u64 = 4;
 /// Number of keys in one place. A place has one owner, spans three levels of the trie, and is not
@@ -229,6 +230,46 @@ fn threads_that_would_wait_for_each_other_are_told() {
         each.map(|thread| thread.join().unwrap()).into_iter().sum::<u32>()
     });
     assert_eq!(refused, 1);
+}
+
+/// One thread waits for a slot behind a branch below which two others are, of which one waits for
+/// the other. None waits for a thread that waits for it.
+#[test]
+fn a_thread_that_waits_behind_a_branch_holds_nothing_below_it() {
+    // Made elsewhere: a thread that has made a map may have its slot already.
+    let map: RangeMap<u8> = thread::spawn(RangeMap::new).join().unwrap();
+    let moment = || thread::sleep(Duration::from_millis(30));
+    let (map, entered) = (&map, &Barrier::new(2));
+    thread::scope(|scope| {
+        let (behind, go) = mpsc::channel::<()>();
+        let waits = scope.spawn(move || {
+            let view = map.enter(); // with a slot before that of the test
+            entered.wait();
+            go.recv().unwrap();
+            view.lock(0..192).map(drop)
+        });
+        entered.wait();
+        let view = map.enter();
+        let below = view.lock(70..71).unwrap(); // makes a branch for the keys from 64 to 127
+        let (let_go, held) = mpsc::channel::<()>();
+        let holds = scope.spawn(move || {
+            let view = map.enter();
+            let _guard = view.lock(128..192).unwrap();
+            entered.wait();
+            held.recv().unwrap();
+        });
+        entered.wait();
+        behind.send(()).unwrap();
+        moment();
+        let waits_below = scope.spawn(|| map.enter().lock(69..71).map(drop));
+        moment();
+        let_go.send(()).unwrap();
+        holds.join().unwrap();
+        moment();
+        drop(below);
+        assert_eq!(waits.join().unwrap(), Ok(()));
+        assert_eq!(waits_below.join().unwrap(), Ok(()));
+    });
 }
 
 /// A value that, in its clone or drop, panics or uses the map.
