@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The cache server's protocols, and all files that are read: of items (-e), of users (-Y, -S), logs of
-# file systems (mount --keep), traces, machines and lists of CPUs, tables of benchmarks; under a fuzzer that follows the code which inputs
-# reach (libFuzzer), with AddressSanitizer. What must hold is in fuzz/src, a file each; memory and
-# steps are bounded by the bytes of an input (bounds.rs).
+# The cache server's protocols, and all files that are read: of items (-e), of users (-Y, -S), logs
+# of file systems (mount --keep), traces, machines and lists of CPUs, tables of benchmarks; under a
+# fuzzer that follows the code which inputs reach (libFuzzer), with AddressSanitizer. What must hold
+# is in fuzz/src, a file each; memory and steps are bounded by the bytes of an input (bounds.rs).
 #   ci/fuzz.sh [SECONDS]        each of them that long (default 600)
 #   ci/fuzz.sh --short          5 seconds each
 #   ci/fuzz.sh --keep SECONDS   as the first, and what was found is kept in fuzz/corpus

@@ -3,6 +3,7 @@
 #[path = "../src/bounds.rs"]
 mod bounds;
 #[path = "../src/kept.rs"]
+#[allow(dead_code, reason = "corpus.rs makes inputs with the rest")]
 mod check;
 
 #[global_allocator]

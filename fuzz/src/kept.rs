@@ -34,14 +34,8 @@ const HEADER: usize = 28;
 const BASE: u8 = 0;
 const READY: u8 = 6;
 
-/// CRC-32, bit by bit.
 fn checksum(bytes: &[u8]) -> [u8; 4] {
-    let sum = bytes.iter().fold(!0, |sum: u32, byte| {
-        (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
-            (sum >> 1) ^ (0xedb8_8320 & (sum & 1).wrapping_neg())
-        })
-    });
-    (!sum).to_le_bytes()
+    crc32fast::hash(bytes).to_le_bytes()
 }
 
 /// The base of some inputs: the same for all.

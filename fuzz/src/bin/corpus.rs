@@ -36,7 +36,8 @@ fn main() -> io::Result<()> {
     };
     if what == "unpack" {
         fs::create_dir_all(folder)?;
-        for (number, input) in manycored_fuzz::corpus::inputs(&fs::read_to_string(file)?).iter().enumerate()
+        for (number, input) in
+            manycored_fuzz::corpus::inputs(&fs::read_to_string(file)?).iter().enumerate()
         {
             fs::write(format!("{folder}/{number:05}"), input)?;
         }
