@@ -22,5 +22,6 @@ mod ends;
 mod files;
 mod harness;
 mod kept;
+mod programs;
 mod refused;
 mod running;
