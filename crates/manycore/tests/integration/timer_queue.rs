@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SHARE: Duration = Duration::from_millis(600);
 
@@ -283,5 +283,105 @@ fn each_value_is_had_once_and_in_time() {
         let (set, had) = (set.into_inner(), had.into_inner());
         assert_eq!(drops.load(Relaxed), set, "values were lost, or dropped twice");
         assert!(had <= set && had > 0);
+    }
+}
+
+#[test]
+fn hook_is_told_of_earlier_deadlines_only() {
+    for kind in QUEUES {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let hook = Arc::clone(&told);
+        let queue =
+            TimerQueue::with_queue(kind).on_earlier(move |at| hook.lock().unwrap().push(at));
+        let told = || std::mem::take(&mut *told.lock().unwrap());
+        let mut first = queue.insert(50, 'a');
+        assert_eq!(told(), [50], "there was none");
+        queue.insert(50, 'b').detach();
+        queue.insert(70, 'c').detach();
+        assert_eq!(told(), []);
+        assert_eq!(queue.next_deadline(), Some(50));
+        assert!(told().is_empty(), "a look sets no timer");
+        queue.insert(60, 'd').detach();
+        queue.insert(40, 'e').detach();
+        queue.insert(45, 'f').detach(); // 40 is known, though nobody has looked since
+        queue.insert(30, 'g').detach();
+        assert_eq!(told(), [40, 30]);
+        assert!(first.reset(20));
+        assert_eq!(told(), [20]);
+        assert_eq!(queue.advance(100).len(), 7);
+        assert_eq!(queue.next_deadline(), None);
+        queue.insert(u64::MAX, 'h').detach();
+        assert_eq!(told(), [u64::MAX]);
+    }
+}
+
+#[test]
+fn hook_may_panic_and_may_use_the_queue() {
+    let queue = Arc::new_cyclic(|weak: &std::sync::Weak<TimerQueue<&str>>| {
+        let weak = weak.clone();
+        TimerQueue::new().on_earlier(move |at| {
+            let queue = weak.upgrade().unwrap();
+            match at {
+                7 => panic!("as planned"),
+                20 => {
+                    queue.insert(10, "by the hook").detach();
+                    assert_eq!(queue.next_deadline(), Some(10));
+                }
+                _ => {}
+            }
+        })
+    });
+    queue.insert(20, "by hand").detach();
+    let tried = std::panic::catch_unwind(|| queue.insert(7, "lost").detach());
+    assert!(tried.is_err());
+    assert_eq!(queue.advance(30), [(10, "by the hook"), (20, "by hand")]);
+}
+
+/// A timekeeper that sleeps when there is no timer. It must be woken for each that comes then.
+#[test]
+fn timekeeper_sleeps_through_no_timer() {
+    for kind in QUEUES {
+        let until = env::deadline("MANYCORE_SOAK", SHARE);
+        let (send, wake) = std::sync::mpsc::channel();
+        let send = Mutex::new(send);
+        let queue = TimerQueue::with_queue(kind).on_earlier(move |_| {
+            send.lock().unwrap().send(()).unwrap();
+        });
+        let (set, fired) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let setters = AtomicUsize::new(2);
+        thread::scope(|scope| {
+            for first in 0..2_u64 {
+                let (queue, set, fired, setters) = (&queue, &set, &fired, &setters);
+                scope.spawn(move || {
+                    let mut rng = Rng::part(env::seed(), first);
+                    for base in 0.. {
+                        if Instant::now() > until {
+                            break;
+                        }
+                        set.fetch_add(1, Relaxed);
+                        let at = 100 * base + rng.below(1_000) as u64;
+                        queue.insert(at, ()).detach();
+                        while set.load(Relaxed) > fired.load(Relaxed) + 3 && Instant::now() < until
+                        {
+                            thread::yield_now();
+                        }
+                    }
+                    setters.fetch_sub(1, Relaxed);
+                });
+            }
+            while setters.load(Relaxed) != 0 || set.load(Relaxed) > fired.load(Relaxed) {
+                // Its time flies: what is next is due at once.
+                if let Some(next) = queue.next_deadline() {
+                    fired.fetch_add(queue.advance(next).len(), Relaxed);
+                } else if wake.recv_timeout(Duration::from_millis(20)).is_err()
+                    && queue.next_deadline().is_some()
+                {
+                    // It was set just now, or nobody told of it.
+                    let told = wake.recv_timeout(Duration::from_secs(60));
+                    assert!(told.is_ok(), "a timer was set and not told of");
+                }
+            }
+        });
+        assert!(fired.into_inner() > 2);
     }
 }

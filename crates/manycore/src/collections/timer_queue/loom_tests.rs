@@ -1,5 +1,5 @@
 //! Models of laws timer_queue.T1 and timer_queue.T2: a timer that is cancelled, or detached, beside
-//! an advance.
+//! an advance. And of watch.E1: a timer that is set beside a look for the next deadline.
 //!
 //! The value is a loom cell, which the inserter has written and the owner writes. So a value with
 //! two owners, or an owner that misses an earlier write, fails the model.
@@ -8,7 +8,7 @@ use super::TimerQueue;
 use crate::collections::member_pool::FewMembers;
 use crate::ldu::Queue;
 use crate::percpu::loom_tests::{model, must_catch};
-use crate::sync::{UnsafeCell, thread};
+use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use std::sync::Arc;
 
 struct Value(Arc<UnsafeCell<usize>>);
@@ -35,7 +35,7 @@ fn beside_an_advance(is_small: bool, act: fn(super::Timer<'_, Value>) -> usize) 
     model(3, move || {
         let timers = FewMembers::new(Queue::Global);
         let timers = if is_small { timers } else { timers.promoted() };
-        let queue = Arc::new(TimerQueue { timers });
+        let queue = Arc::new(TimerQueue { timers, watch: None });
         let (value, cell) = Value::new();
         let other = {
             let queue = Arc::clone(&queue);
@@ -92,4 +92,46 @@ fn loom_value_taken_without_a_look_is_caught() {
     let test = "collections::timer_queue::loom_tests::loom_timer_is_fired_or_cancelled";
     let signs = ["had by none, or by two", "currently writing to cell", "Causality violation"];
     must_catch("timer-taken-twice", test, &signs);
+}
+
+fn found_or_told_of(is_small: bool) {
+    model(3, move || {
+        let told = Arc::new(AtomicUsize::new(0));
+        let hook = Arc::clone(&told);
+        let timers = FewMembers::new(Queue::Global);
+        let timers = if is_small { timers } else { timers.promoted() };
+        let queue = TimerQueue { timers, watch: None }.on_earlier(move |_| {
+            hook.fetch_add(1, Ordering::Relaxed);
+        });
+        queue.insert(3, 0).detach();
+        assert_eq!(queue.next_deadline(), Some(3)); // which sets the bound
+        assert_eq!(queue.advance(3).len(), 1);
+        told.store(0, Ordering::Relaxed);
+        let queue = Arc::new(queue);
+        let other = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.insert(9, 1).detach())
+        };
+        let found = queue.next_deadline();
+        other.join().unwrap();
+        let is_told = told.load(Ordering::Relaxed) != 0;
+        assert!(found.is_some() || is_told, "a timer was neither found nor told of");
+    });
+}
+
+#[test]
+fn loom_timer_is_found_or_told_of() {
+    found_or_told_of(false);
+}
+
+#[test]
+fn loom_timer_of_a_small_queue_is_found_or_told_of() {
+    found_or_told_of(true);
+}
+
+#[test]
+fn loom_look_before_the_bound_is_raised_is_caught() {
+    let test =
+        "collections::timer_queue::loom_tests::loom_timer_of_a_small_queue_is_found_or_told_of";
+    must_catch("timer-look-before-watch", test, &["neither found nor told of"]);
 }

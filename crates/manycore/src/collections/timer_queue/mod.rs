@@ -2,7 +2,8 @@
 //!
 //! Owns: [`TimerQueue`], [`Timer`], and the ownership of a timer's value. `wheel` has the timers
 //! that were present at the last look (an `advance` or a `next_deadline`). Built on values with
-//! marks ([`MemberPool`](crate::collections::member_pool::MemberPool)). Source: LDU, section 2.4
+//! marks ([`MemberPool`](crate::collections::member_pool::MemberPool)). `watch` tells a timekeeper
+//! of an earlier deadline. Source: LDU, section 2.4
 //! (marks); G. Varghese, A. Lauck, *Hashed and hierarchical timing wheels*, SOSP 1987 (the wheel).
 //!
 //! ```text
@@ -27,8 +28,10 @@
 
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod watch;
 mod wheel;
 
+use self::watch::Watch;
 use self::wheel::{Timed, Wheel};
 use crate::collections::member_pool::{FewMembers, Member, MemberStore, Store};
 use crate::collections::owned::{Kept, Owner};
@@ -201,6 +204,8 @@ impl<T> Drop for Timers<T> {
 /// wheel, under its lock.)
 ///
 /// Deadlines are numbers in a unit that you choose; the queue looks at no clock and has no thread.
+/// A thread that sleeps until the next deadline is woken for an earlier one by
+/// [`on_earlier`](Self::on_earlier).
 /// Call `advance(now)` before the first insertion if your time does not begin near zero.
 ///
 /// When not: if most timers fire, or if each thread advances after every hundred insertions or so.
@@ -252,6 +257,7 @@ impl<T> Drop for Timers<T> {
 #[doc(alias = "TTL")]
 pub struct TimerQueue<T: Send + 'static> {
     timers: FewMembers<Item<T>, Timers<T>>,
+    watch: Option<Box<Watch>>,
 }
 
 impl<T: Send + 'static> TimerQueue<T> {
@@ -264,7 +270,53 @@ impl<T: Send + 'static> TimerQueue<T> {
     /// Makes an empty queue at time zero. With [`Queue::Global`] it takes less memory.
     #[must_use]
     pub fn with_queue(queue: Queue) -> Self {
-        Self { timers: FewMembers::new(queue) }
+        Self { timers: FewMembers::new(queue), watch: None }
+    }
+
+    /// Has a hook called when a timer is set that is due before all that
+    /// [`next_deadline`](Self::next_deadline) has found, so that a thread which sleeps until then
+    /// can be woken. Without timers, the first one calls it.
+    ///
+    /// The hook gets the deadline, on the thread that sets the timer, after it is set and under no
+    /// lock. Wake the timekeeper in it. That has to call `next_deadline` again before it sleeps
+    /// again; until it does, only still earlier deadlines call the hook. It may be called without
+    /// need, at a deadline that has been told of or is past. If it panics, the timer is cancelled.
+    /// Cost: a fence for each timer that is set; a queue without a hook has one branch.
+    ///
+    /// ```
+    /// use manycore::collections::TimerQueue;
+    /// use std::thread;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let begin = Instant::now();
+    /// let now = || begin.elapsed().as_millis() as u64;
+    /// let keeper = thread::current(); // the thread that calls `advance`, here this one
+    /// let timeouts = TimerQueue::new().on_earlier(move |_| keeper.unpark());
+    /// timeouts.insert(60_000, "late").detach();
+    /// thread::scope(|scope| {
+    ///     scope.spawn(|| timeouts.insert(now() + 5, "soon").detach());
+    ///     loop {
+    ///         let fired = timeouts.advance(now());
+    ///         if let Some((_, value)) = fired.first() {
+    ///             assert_eq!(*value, "soon");
+    ///             break;
+    ///         }
+    ///         // `unpark` before `park_timeout` is not lost.
+    ///         let Some(next) = timeouts.next_deadline() else {
+    ///             thread::park();
+    ///             continue;
+    ///         };
+    ///         thread::park_timeout(Duration::from_millis(next.saturating_sub(now())));
+    ///     }
+    /// });
+    /// ```
+    ///
+    /// In asynchronous code, let the hook notify a task that sleeps until the next deadline or the
+    /// notice, whichever is first.
+    #[must_use]
+    pub fn on_earlier(mut self, hook: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        self.watch = Some(Box::new(Watch::new(Box::new(hook))));
+        self
     }
 
     /// Sets a timer. If its deadline is past, it fires at the next advance.
@@ -273,7 +325,11 @@ impl<T: Send + 'static> TimerQueue<T> {
     /// [`insert_owned`](Self::insert_owned).
     #[inline]
     pub fn insert(&self, deadline: u64, value: T) -> Timer<'_, T> {
-        Timer { item: self.enter(deadline, value), queue: self }
+        let timer = Timer { item: self.enter(deadline, value), queue: self };
+        if let Some(watch) = &self.watch {
+            watch.inserted(deadline);
+        }
+        timer
     }
 
     /// Same as [`insert`](Self::insert), with a timer that keeps the queue alive. [`Owner`] says
@@ -322,7 +378,11 @@ impl<T: Send + 'static> TimerQueue<T> {
     /// Returns the earliest deadline of the timers that are set.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        self.timers.change(|timers| timers.0.next(|timer| timer.item().is_pending()))
+        let look = || self.timers.change(|timers| timers.0.next(|timer| timer.item().is_pending()));
+        match &self.watch {
+            Some(watch) => watch.looked(look),
+            None => look(),
+        }
     }
 }
 
@@ -399,6 +459,9 @@ impl<T: Send + 'static> Timer<'_, T> {
         let before = std::mem::replace(&mut self.item, self.queue.enter(deadline, value));
         // SAFETY: timer_queue.T2 - the handle was this item's owner, and is another's now.
         unsafe { self.queue.timers.leave(before) };
+        if let Some(watch) = &self.queue.watch {
+            watch.inserted(deadline);
+        }
         true
     }
 
