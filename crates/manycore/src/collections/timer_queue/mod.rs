@@ -325,10 +325,18 @@ impl<T: Send + 'static> TimerQueue<T> {
     /// [`insert_owned`](Self::insert_owned).
     #[inline]
     pub fn insert(&self, deadline: u64, value: T) -> Timer<'_, T> {
-        let timer = Timer { item: self.enter(deadline, value), queue: self };
-        if let Some(watch) = &self.watch {
-            watch.inserted(deadline);
+        match &self.watch {
+            None => Timer { item: self.enter(deadline, value), queue: self },
+            Some(watch) => self.insert_watched(watch, deadline, value),
         }
+    }
+
+    /// Apart from `insert`, which would keep the handle for an end that the hook's panic brings.
+    #[cold]
+    #[inline(never)]
+    fn insert_watched(&self, watch: &Watch, deadline: u64, value: T) -> Timer<'_, T> {
+        let timer = Timer { item: self.enter(deadline, value), queue: self };
+        watch.inserted(deadline);
         timer
     }
 

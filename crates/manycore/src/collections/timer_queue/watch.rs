@@ -31,7 +31,6 @@ impl Watch {
     }
 
     /// Calls the hook, if nobody knows of this deadline or an earlier one. The timer is set.
-    #[cold]
     pub(super) fn inserted(&self, deadline: u64) {
         // ORDER: SeqCst; pairs with the fence of `looked` (watch.E1).
         fence(Ordering::SeqCst);
