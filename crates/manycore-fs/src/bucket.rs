@@ -11,6 +11,7 @@
 
 use crate::memory::{AccountRef, Counted, Head, Object};
 use crate::{Error, Ino, Kind, Result};
+use std::ops::Range;
 
 /// Bits that tell names of one hash apart.
 const TWIN_BITS: u32 = 9;
@@ -38,8 +39,8 @@ impl Item {
     }
 
     /// The item, if its name begins so many bytes later.
-    fn moved(self, bytes: usize) -> Self {
-        Self { packed: self.packed + bytes as u64, ..self }
+    fn moved(self, bytes: isize) -> Self {
+        Self { packed: self.packed.wrapping_add_signed(bytes as i64), ..self }
     }
 
     fn kind(self) -> Kind {
@@ -147,36 +148,37 @@ impl Bucket {
 
     /// Returns a bucket with one entry more.
     pub(crate) fn with(&self, new: Named<'_>) -> Counted<Self> {
-        self.head.account.buckets.inc();
         let at = self.lower_bound(new.cookie);
-        let start = if at == 0 { 0 } else { self.items[at - 1].end() };
-        let end = start + new.name.len();
-        let mut items = Vec::with_capacity(self.len() + 1);
-        items.extend_from_slice(&self.items[..at]);
-        items.push(Item::new(new.cookie, new.ino, new.kind, end));
-        let behind = self.items[at..].iter();
-        items.extend(behind.map(|item| item.moved(new.name.len())));
-        let names = [&self.names[..start], new.name, &self.names[start..]].concat();
-        let head = Head::new(0, self.head.account);
-        Counted::new(Self {
-            head,
-            items: items.into_boxed_slice(),
-            names: names.into_boxed_slice(),
-        })
+        self.spliced(at..at, Some(new))
     }
 
     /// Returns a bucket with another file for a name.
     pub(crate) fn with_other(&self, at: usize, ino: Ino, kind: Kind) -> Counted<Self> {
-        let entries = self.iter().enumerate();
-        let change =
-            |(index, entry)| if index == at { Named { ino, kind, ..entry } } else { entry };
-        Self::of(self.head.account, entries.map(change))
+        self.spliced(at..at + 1, Some(Named { ino, kind, ..self.get(at) }))
     }
 
     /// Returns a bucket without an entry, or `None` if nothing is left.
     pub(crate) fn without(&self, at: usize) -> Option<Counted<Self>> {
-        let entries = self.iter().enumerate().filter(move |(index, _)| *index != at);
-        (self.len() > 1).then(|| Self::of(self.head.account, entries.map(|(_, entry)| entry)))
+        (self.len() > 1).then(|| self.spliced(at..at + 1, None))
+    }
+
+    /// Returns a bucket in which `new` is in the place of some entries.
+    fn spliced(&self, gone: Range<usize>, new: Option<Named<'_>>) -> Counted<Self> {
+        self.head.account.buckets.inc();
+        let names_before = |at: usize| if at == 0 { 0 } else { self.items[at - 1].end() };
+        let (start, end) = (names_before(gone.start), names_before(gone.end));
+        let name = new.map_or(&[][..], |new| new.name);
+        let mut items = Vec::with_capacity(self.len() - gone.len() + usize::from(new.is_some()));
+        items.extend_from_slice(&self.items[..gone.start]);
+        let item = |new: Named<'_>| Item::new(new.cookie, new.ino, new.kind, start + name.len());
+        items.extend(new.map(item));
+        let moved = name.len() as isize - (end - start) as isize;
+        items.extend(self.items[gone.end..].iter().map(|item| item.moved(moved)));
+        Counted::new(Self {
+            head: Head::new(0, self.head.account),
+            items: items.into_boxed_slice(),
+            names: [&self.names[..start], name, &self.names[end..]].concat().into_boxed_slice(),
+        })
     }
 
     /// Returns the account that it is counted in.

@@ -15,6 +15,29 @@ pub(crate) const PAGE: usize = 4096;
 
 const WORDS: usize = PAGE / 8;
 
+/// Words that are copied in one step of a loop, which then costs a few instructions a word less.
+const GROUP: usize = 8;
+
+/// Copies words to as many bytes.
+#[inline]
+fn load(words: &[AtomicU64], into: &mut [u8]) {
+    for (word, chunk) in words.iter().zip(into.chunks_exact_mut(8)) {
+        // ORDER: Relaxed; the link orders a new page, and page.P1 allows torn reads.
+        chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    }
+}
+
+/// Copies bytes to as many words.
+#[inline]
+fn store(words: &[AtomicU64], bytes: &[u8]) {
+    for (word, chunk) in words.iter().zip(bytes.chunks_exact(8)) {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(chunk);
+        // ORDER: Relaxed; the size of the file, stored afterwards, publishes what extends it.
+        word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+    }
+}
+
 /// A page. Its bytes are in words in the order of memory.
 pub(crate) struct Page {
     head: Head,
@@ -74,13 +97,15 @@ impl Page {
         if !head.is_empty() {
             head.copy_from_slice(&self.word(at)[skip..skip + head.len()]);
         }
-        let at = at + usize::from(skip != 0);
-        let mut chunks = rest.chunks_exact_mut(8);
-        for (chunk, word) in (&mut chunks).zip(&self.words[at..]) {
-            // ORDER: Relaxed; the link orders a new page, and page.P1 allows torn reads.
-            chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        let words = &self.words[at + usize::from(skip != 0)..];
+        let (whole, tail) = rest.split_at_mut(rest.len() / 8 * 8);
+        let words = &words[..whole.len() / 8];
+        let (mut blocks, mut groups) =
+            (whole.chunks_exact_mut(8 * GROUP), words.chunks_exact(GROUP));
+        for (block, group) in (&mut blocks).zip(&mut groups) {
+            load(group, block);
         }
-        let tail = chunks.into_remainder();
+        load(groups.remainder(), blocks.into_remainder());
         if !tail.is_empty() {
             tail.copy_from_slice(&self.word(last)[..tail.len()]);
         }
@@ -94,15 +119,14 @@ impl Page {
         if !head.is_empty() {
             self.change_word(at, skip, head);
         }
-        let at = at + usize::from(skip != 0);
-        let chunks = rest.chunks_exact(8);
-        let tail = chunks.remainder();
-        for (chunk, word) in chunks.zip(&self.words[at..]) {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(chunk);
-            // ORDER: Relaxed; the size of the file, stored afterwards, publishes what extends it.
-            word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+        let words = &self.words[at + usize::from(skip != 0)..];
+        let (whole, tail) = rest.split_at(rest.len() / 8 * 8);
+        let words = &words[..whole.len() / 8];
+        let (mut blocks, mut groups) = (whole.chunks_exact(8 * GROUP), words.chunks_exact(GROUP));
+        for (block, group) in (&mut blocks).zip(&mut groups) {
+            store(group, block);
         }
+        store(groups.remainder(), blocks.remainder());
         if !tail.is_empty() {
             self.change_word((offset + bytes.len()) / 8, 0, tail);
         }
