@@ -222,4 +222,15 @@ mod tests {
             assert!(!lines.has(NonNull::dangling()));
         }
     }
+
+    #[test]
+    fn there_are_spare_lines_until_half_as_many_were_requested() {
+        for count in [1, 2, 3, 100, MAPPED_MIN / LINE + 1] {
+            let lines = ZeroedLines::zeroed(count, 0);
+            for requested in 0..2 * count {
+                assert_eq!(lines.has_spare(), requested < count.div_ceil(2), "of {count}");
+                lines.spare();
+            }
+        }
+    }
 }

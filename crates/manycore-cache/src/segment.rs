@@ -477,3 +477,6 @@ impl<K, V> Drop for Segment<K, V> {
         panics.resume();
     }
 }
+
+#[cfg(all(test, not(manycore_loom)))]
+mod tests;

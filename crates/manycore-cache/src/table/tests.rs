@@ -143,3 +143,60 @@ fn hand_finds_the_least_used_and_cools_what_proved_itself() {
     assert_eq!(now, [2, 2, 1, 2, 0, 2, 2, 1, 1]);
     (0..9).for_each(|n| locked.clear(locked.slot_of(node(n + 1)).expect("linked")));
 }
+
+#[test]
+fn new_entry_takes_the_free_place_of_a_chain_before_the_chain_grows() {
+    type Add = fn(&Locked<'_, u8, u8>, &Table<u8, u8>, KeyHash, NonNull<Node<u8, u8>>) -> bool;
+    let of_new: Add = |locked, table, hash, node| locked.add_new(table, hash, node);
+    let of_any: Add = |locked, table, hash, node| {
+        locked.add(table, hash, node, PROTECTED);
+        true
+    };
+    for add in [of_new, of_any] {
+        let table = Table::<u8, u8>::new(1, false);
+        let bucket = &table.buckets()[0];
+        let locked = table.lock(bucket).expect("the table is there");
+        let places = || bucket.slots().filter(|slot| slot.node().is_some());
+        let mut next = 0;
+        let mut add_one = || {
+            next += 1;
+            assert!(add(&locked, &table, KeyHash::of(next), node(next as usize)));
+            node(next as usize)
+        };
+        // The last link of each bucket but the last leads to the next bucket.
+        for (buckets, entries) in [(1, SLOTS), (2, 2 * SLOTS - 1), (3, 3 * SLOTS - 2)] {
+            while places().count() < entries {
+                add_one();
+            }
+            assert_eq!(bucket.slots().count(), buckets * SLOTS);
+            for slot in places().collect::<Vec<_>>() {
+                locked.clear(slot);
+                let added = add_one();
+                assert_eq!(slot.node(), Some(added));
+                assert_eq!(slot.frequency_now(), PROTECTED);
+            }
+            assert_eq!(bucket.slots().count(), buckets * SLOTS, "the chain has grown");
+        }
+        places().for_each(|slot| locked.clear(slot));
+    }
+}
+
+#[test]
+fn least_used_of_a_chain_may_be_in_any_of_its_buckets() {
+    let table = Table::<u8, u8>::new(1, true);
+    let bucket = &table.buckets()[0];
+    let locked = table.lock(bucket).expect("the table is there");
+    for n in 1..=3 * SLOTS - 2 {
+        locked.add(&table, KeyHash::of(n as u64), node(n), FREQUENCY_MAX);
+    }
+    let slots = || bucket.slots().filter(|slot| slot.node().is_some());
+    let least = || bucket.least_used(ON_PROBATION..=FREQUENCY_MAX, None).expect("there are some");
+    for slot in slots() {
+        for frequency in ON_PROBATION..FREQUENCY_MAX {
+            slot.set_frequency(frequency);
+            assert_eq!((least().slot.node(), least().frequency), (slot.node(), frequency));
+        }
+        slot.set_frequency(FREQUENCY_MAX);
+    }
+    slots().for_each(|slot| locked.clear(slot));
+}

@@ -2,10 +2,10 @@
 
 use crate::tasks::{block_on, poll_once};
 use manycore_cache::Cache;
+use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
@@ -104,6 +104,51 @@ fn a_load_that_panics_is_its_callers_and_the_next_one_loads() {
     });
     assert_eq!(results.iter().filter(|result| result.is_none()).count(), 3);
     assert!(results.iter().flatten().all(|number| *number == 4));
+}
+
+/// A key that records, when it is dropped, the loads that are under way in its cache.
+struct Watching {
+    number: u32,
+    cache: Arc<OnceLock<Weak<Cache<Watching, u32>>>>,
+    loads_at_drop: Arc<Mutex<Vec<u64>>>,
+}
+
+impl PartialEq for Watching {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+impl Eq for Watching {}
+
+impl Hash for Watching {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.number.hash(state);
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let cache = self.cache.get().and_then(Weak::upgrade).expect("the test has the cache");
+        self.loads_at_drop.lock().unwrap().push(cache.stats().loading);
+    }
+}
+
+/// Other requests compare a load's key as long as the load is listed (single_flight.F5).
+#[test]
+fn a_key_whose_weigher_panics_after_its_load_is_dropped_once_the_load_is_over() {
+    let builder = Cache::builder(10).weigher(|_: &Watching, _: &u32| panic!("as asked for"));
+    let cache = Arc::new(builder.build().unwrap());
+    let known = Arc::new(OnceLock::new());
+    known.set(Arc::downgrade(&cache)).expect("set once");
+    let loads_at_drop = Arc::default();
+    let key = Watching { number: 1, cache: known, loads_at_drop: Arc::clone(&loads_at_drop) };
+    let load = || {
+        assert_eq!(cache.stats().loading, 1);
+        2
+    };
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(cache.get_or_insert_with(key, load)))).is_err());
+    cache.collect();
+    assert_eq!(*loads_at_drop.lock().unwrap(), [0]);
 }
 
 #[test]
