@@ -88,7 +88,7 @@ fn main() {
         counter.fetch_add(1, Relaxed);
     };
 
-    let layer = sessions.watch(watcher).expect("no other thread exchanges");
+    sessions.watch(watcher).expect("no other thread exchanges");
     thread::scope(|scope| {
         for thread in 0..2 {
             let sessions = &sessions;
@@ -102,7 +102,7 @@ fn main() {
         let swapped = sessions.swap(Arc::new(Distributed::default())).expect("the same");
         println!("exchanged in use; calls waited for {:?} at most", swapped.closed_for);
     });
-    sessions.withdraw(layer).expect("the same");
+    sessions.withdraw().expect("the same");
     assert!(sessions.end(7) && sessions.user(7).is_none());
     println!("{} calls were watched; 99 sessions are left", seen.load(Relaxed));
 }

@@ -506,7 +506,7 @@ impl FileCache {
                 drop(swapped);
             }
             // A touch inside a touch: the outer touch checks when it is over.
-            Err(error) if matches!(error.reason, SwapFailure::InsideCall) => {}
+            Err(SwapFailure::InsideCall) => {}
             Err(_) => {
                 exchange.failures = (exchange.failures + 1).min(REST_MAX.ilog2());
                 exchange.rest = 1 << exchange.failures;

@@ -81,9 +81,9 @@
 ///
 /// let calls = Arc::new(AtomicU32::new(0));
 /// let watcher = Arc::clone(&calls);
-/// let layer = sizes.watch(move |_name| { watcher.fetch_add(1, Relaxed); }).unwrap();
+/// sizes.watch(move |_name| { watcher.fetch_add(1, Relaxed); }).unwrap();
 /// sizes.get(8);
-/// sizes.withdraw(layer).unwrap();
+/// sizes.withdraw().unwrap();
 /// sizes.get(9);
 /// assert_eq!(calls.load(Relaxed), 1);
 /// ```
@@ -120,8 +120,8 @@ macro_rules! family {
                 self.0.call(|object| object.$call($($arg),*))
             } )*
 
-            /// Passes `watcher` the name of every method before it is called, until the layer is
-            /// withdrawn.
+            /// Passes `watcher` the name of every method before it is called, until `withdraw` or
+            /// another wrapper.
             ///
             /// # Errors
             /// As `interpose`.
@@ -131,7 +131,7 @@ macro_rules! family {
                     + ::std::marker::Send
                     + ::std::marker::Sync
                     + 'static,
-            ) -> ::std::result::Result<$crate::cluster::Layer, $crate::cluster::SwapFailure> {
+            ) -> ::std::result::Result<(), $crate::cluster::SwapFailure> {
                 struct Watched {
                     inner: ::std::sync::Arc<dyn $Trait>,
                     watcher: ::std::sync::Arc<

@@ -64,4 +64,4 @@ mod swap;
 #[doc(inline)]
 pub use crate::oplog::adaptive::{self, Adaptive};
 pub use clustered::{Clustered, Placement, Rep};
-pub use swap::{Family, Layer, SwapError, SwapFailure, Swappable, Swapped};
+pub use swap::{Family, SwapFailure, Swappable, Swapped};

@@ -245,7 +245,7 @@ fn childs_updates_and_calls_of_other_threads_do_not_end() {
         let calls = |here: &mut dyn FnMut()| service.call(|_| here());
         fork_while("in a call", calls, || {
             let swapped = service.swap_within(Arc::new(Version(2)), Duration::from_millis(20));
-            let reason = swapped.err().map(|error| error.reason);
+            let reason = swapped.err();
             let is_stuck = matches!(reason, Some(SwapFailure::TimedOut));
             is_stuck && service.call(|version| version.0) == 1
         });

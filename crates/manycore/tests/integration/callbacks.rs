@@ -499,7 +499,7 @@ fn use_object(object: &Swappable<Impl>, act: SwapAct) {
         SwapAct::Call => object.call(|_| ()),
         SwapAct::Swap => {
             let error = object.swap(Impl::quiet()).expect_err("from within a call");
-            assert!(matches!(error.reason, SwapFailure::InsideCall), "{error}");
+            assert!(matches!(error, SwapFailure::InsideCall), "{error}");
         }
         SwapAct::Panic => panic!("planned"),
     }

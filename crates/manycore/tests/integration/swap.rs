@@ -5,7 +5,7 @@ use crate::common::calls::{self, Model, Subject};
 use crate::common::env;
 use crate::common::family::{Brittle, Locked, Sharded, SharedTable, Table, make};
 use crate::common::rng::Rng;
-use manycore::cluster::{Family, SwapError, SwapFailure, Swappable};
+use manycore::cluster::{Family, SwapFailure, Swappable};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -80,7 +80,7 @@ impl Subject<Values> for SharedTable {
             Call::Swap(which) => {
                 match self.swap(make(which)) {
                     Ok(_) => (),
-                    Err(error) => assert!(matches!(error.reason, SwapFailure::Busy), "{error}"),
+                    Err(error) => assert!(matches!(error, SwapFailure::Busy), "{error}"),
                 }
                 None
             }
@@ -231,10 +231,8 @@ fn objects_that_call_each_other_are_swapped_without_a_standstill() {
     assert_eq!(sum as usize, calls.load(Relaxed));
 }
 
-fn refused<T>(result: Result<T, SwapError<dyn Table>>) -> SwapFailure {
-    let error = result.err().expect("refused");
-    assert!(Arc::strong_count(&error.new) > 0, "what was not taken comes back");
-    error.reason
+fn refused<T>(result: Result<T, SwapFailure>) -> SwapFailure {
+    result.err().expect("refused")
 }
 
 #[test]
@@ -369,30 +367,35 @@ fn watcher_sees_every_call_until_it_is_removed() {
                 }
             });
         }
-        let outer = watch(&counts[0]);
-        let inner = watch(&counts[1]);
-        let before = rounds.load(Relaxed);
-        while rounds.load(Relaxed) < before + 100 {
-            thread::yield_now();
-        }
+        let let_them_call = || {
+            let before = rounds.load(Relaxed);
+            while rounds.load(Relaxed) < before + 100 {
+                thread::yield_now();
+            }
+        };
+        watch(&counts[0]);
+        let_them_call();
         table.swap(make(1)).unwrap();
-        table.withdraw(outer).unwrap();
+        let before = counts[0].load(Relaxed);
+        let_them_call();
+        assert!(counts[0].load(Relaxed) >= before + 150, "the new implementation is not watched");
+        watch(&counts[1]);
         let seen = counts[0].load(Relaxed);
         assert!(seen >= 200, "{seen}");
-        let before = rounds.load(Relaxed);
-        while rounds.load(Relaxed) < before + 100 {
-            thread::yield_now();
-        }
-        assert_eq!(counts[0].load(Relaxed), seen, "removed, and still watching");
+        let_them_call();
+        assert_eq!(counts[0].load(Relaxed), seen, "replaced, and still watching");
+        table.withdraw().unwrap();
+        let seen = counts[1].load(Relaxed);
+        assert!(seen >= 100, "{seen}");
+        let_them_call();
+        assert_eq!(counts[1].load(Relaxed), seen, "removed, and still watching");
         over.store(true, Relaxed);
-        table.withdraw(inner).unwrap();
-        let again = table.withdraw(inner).unwrap_err();
-        assert!(matches!(again, SwapFailure::NoSuchLayer));
+        table.withdraw().unwrap();
     });
     let before = counts[1].load(Relaxed);
-    let layer = watch(&counts[1]);
+    watch(&counts[1]);
     (0..10).for_each(|key| ignore(table.get(key)));
-    table.withdraw(layer).unwrap();
+    table.withdraw().unwrap();
     table.get(0);
     assert_eq!(counts[1].load(Relaxed), before + 10, "neither more nor less");
 }
@@ -464,16 +467,15 @@ fn removed_wrapper_is_dropped_when_calls_go_on() {
             inner
         })
     };
-    let layer = interpose(false, false).unwrap();
-    table.withdraw(layer).unwrap();
+    interpose(false, false).unwrap();
+    table.withdraw().unwrap();
     assert_eq!(table.get(9), Some(1));
     assert!(interpose(false, true).is_err());
     assert_eq!(table.get(9), Some(2));
 
-    let layer = interpose(true, false).unwrap();
-    let withdraw = || table.withdraw(layer);
-    assert!(catch_unwind(AssertUnwindSafe(withdraw)).is_err());
-    assert!(matches!(table.withdraw(layer), Err(SwapFailure::NoSuchLayer)), "it is gone");
+    interpose(true, false).unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| table.withdraw())).is_err());
+    table.withdraw().unwrap(); // it is gone: nothing is dropped again
     table.swap(make(2)).unwrap();
     assert_eq!((table.get(1), table.get(9)), (Some(2), Some(3)), "the object goes on");
 }

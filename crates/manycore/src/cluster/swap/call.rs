@@ -57,7 +57,7 @@ impl<F: Family + ?Sized> Swappable<F> {
                 door: Admission::new(),
                 transfer: Transfer::new(),
                 claimed: AtomicBool::new(false),
-                held: UnsafeCell::new(Held::new(first)),
+                held: UnsafeCell::new(Held { base: first, wrap: None }),
             }),
         }
     }

@@ -37,18 +37,8 @@ impl<F: ?Sized> fmt::Debug for Swapped<F> {
     }
 }
 
-/// Error of a swap that was not done. The object keeps the implementation it had.
-///
-/// See [`SwapFailure`] for an example.
-#[non_exhaustive]
-pub struct SwapError<F: ?Sized> {
-    /// The implementation that was refused. After a panic it may hold a part of what was moved.
-    pub new: Arc<F>,
-    /// The reason.
-    pub reason: SwapFailure,
-}
-
-/// The reason why a swap was not done.
+/// The reason why an exchange was not done. The object keeps the implementation it had; after a
+/// panic, the one that was refused may hold a part of what was moved.
 ///
 /// ```
 /// # use manycore::cluster::Family;
@@ -63,9 +53,7 @@ pub struct SwapError<F: ?Sized> {
 /// # }
 /// let service = Swappable::new(Arc::new(Version(1)));
 /// let refused = service.call(|_| service.swap(Arc::new(Version(2)))); // waits for itself?
-/// let error = refused.unwrap_err();
-/// assert!(matches!(error.reason, SwapFailure::InsideCall));
-/// assert_eq!(error.new.0, 2); // may be tried again
+/// assert!(matches!(refused, Err(SwapFailure::InsideCall)));
 /// assert_eq!(service.call(|service| service.0), 1);
 /// ```
 #[non_exhaustive]
@@ -79,8 +67,6 @@ pub enum SwapFailure {
     TimedOut,
     /// The transfer, or the closure that makes a wrapper, panicked with this payload.
     Panicked(Panic),
-    /// No layer has this number.
-    NoSuchLayer,
 }
 
 impl fmt::Display for SwapFailure {
@@ -96,7 +82,6 @@ impl fmt::Display for SwapFailure {
                     message(payload)
                 )
             }
-            Self::NoSuchLayer => f.write_str("the wrapper has been removed already"),
         }
     }
 }
@@ -113,17 +98,3 @@ impl fmt::Debug for SwapFailure {
 }
 
 impl std::error::Error for SwapFailure {}
-
-impl<F: ?Sized> fmt::Display for SwapError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the implementation was not exchanged: {}", self.reason)
-    }
-}
-
-impl<F: ?Sized> fmt::Debug for SwapError<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SwapError").field("reason", &self.reason).finish_non_exhaustive()
-    }
-}
-
-impl<F: ?Sized> std::error::Error for SwapError<F> {}

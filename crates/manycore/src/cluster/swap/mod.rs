@@ -33,9 +33,8 @@ mod family;
 mod protocol;
 mod transfer;
 
-pub use error::{SwapError, SwapFailure, Swapped};
+pub use error::{SwapFailure, Swapped};
 pub use family::Family;
-pub use protocol::Layer;
 
 use self::admission::Admission;
 use self::protocol::Held;
@@ -47,7 +46,7 @@ use std::sync::Arc;
 /// A flag beside the address in the gate: calls from outside wait.
 const CLOSED: usize = 1;
 
-/// The target of calls: the implementation, or the outermost of its wrappers.
+/// The target of calls: the implementation, or the wrapper around it.
 struct Top<F: ?Sized>(Arc<F>);
 
 /// An object that can exchange its implementation while threads call it.

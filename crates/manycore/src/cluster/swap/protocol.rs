@@ -6,96 +6,40 @@
 //!   to be dropped ([`Left`]) is dropped when calls go on and the claim is released. However the
 //!   swapper leaves, the object opens ([`Closed`]).
 
-use super::error::{SwapError, SwapFailure, Swapped};
+use super::error::{SwapFailure, Swapped};
 use super::family::Family;
 use super::{CLOSED, Swappable, Top, top_of};
 use crate::percpu::{calls, gate};
 use crate::sync::{self, Backoff, Ordering, Panic};
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Makes a wrapper around the implementation it is given.
 type Wrap<F> = Box<dyn Fn(Arc<F>) -> Arc<F> + Send + Sync>;
 
-/// The parts that a claim protects: the implementation, and the wrappers around it.
+/// The parts that a claim protects: the implementation, and what makes the wrapper around it.
 pub(super) struct Held<F: ?Sized> {
-    base: Arc<F>,
-    /// From the inside out.
-    layers: Vec<(Layer, Wrap<F>)>,
-    next_layer: u64,
+    pub(super) base: Arc<F>,
+    pub(super) wrap: Option<Wrap<F>>,
 }
 
-/// The number of a wrapper, by which it is removed.
-///
-/// ```
-/// # use manycore::cluster::Family;
-/// use manycore::cluster::Swappable;
-/// use std::sync::Arc;
-///
-/// /// What is called, and what watches the calls.
-/// trait Greet: Family<Part = ()> {
-///     fn greet(&self) -> String;
-/// }
-///
-/// struct English;
-/// struct Loud(Arc<dyn Greet>);
-/// impl Greet for English {
-///     fn greet(&self) -> String {
-///         "hello".into()
-///     }
-/// }
-/// impl Greet for Loud {
-///     fn greet(&self) -> String {
-///         self.0.greet().to_uppercase()
-///     }
-/// }
-/// # impl Family for English {
-/// #     type Part = ();
-/// #     fn export(&self, _: usize) {}
-/// #     fn import(&self, (): ()) {}
-/// # }
-/// # impl Family for Loud {
-/// #     type Part = ();
-/// #     fn export(&self, _: usize) {}
-/// #     fn import(&self, (): ()) {}
-/// # }
-///
-/// let greeter: Swappable<dyn Greet> = Swappable::new(Arc::new(English));
-/// let layer = greeter.interpose(|inner| Arc::new(Loud(inner))).unwrap();
-/// assert_eq!(greeter.call(|greeter| greeter.greet()), "HELLO");
-/// greeter.withdraw(layer).unwrap();
-/// assert_eq!(greeter.call(|greeter| greeter.greet()), "hello");
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Layer(u64);
-
-impl<F: Family + ?Sized> Held<F> {
-    pub(super) fn new(base: Arc<F>) -> Self {
-        Self { base, layers: Vec::new(), next_layer: 0 }
-    }
-
-    /// Returns the target of calls: `base` inside of all wrappers.
-    fn wrapped(&self, base: Arc<F>, left: &mut Left<F>) -> Result<Arc<F>, SwapFailure> {
-        let _leaf = calls::leaf();
-        let mut top = base;
-        for (_, wrap) in &self.layers {
-            left.tops.push(Arc::clone(&top));
-            top = sync::caught(|| wrap(top)).map_err(SwapFailure::Panicked)?;
-        }
-        Ok(top)
-    }
+/// Returns the target of calls: `base`, inside of its wrapper if there is one.
+fn wrapped<F: ?Sized>(wrap: Option<&Wrap<F>>, base: &Arc<F>) -> Result<Arc<F>, SwapFailure> {
+    let base = Arc::clone(base);
+    let Some(wrap) = wrap else { return Ok(base) };
+    let _leaf = calls::leaf();
+    sync::caught(|| wrap(base)).map_err(SwapFailure::Panicked)
 }
 
 /// User values that an exchange has replaced, to be dropped later (swap_protocol.W8).
 struct Left<F: ?Sized> {
-    tops: Vec<Arc<F>>,
-    layer: Option<(Layer, Wrap<F>)>,
+    wrap: Option<Wrap<F>>,
     panics: Vec<Panic>,
 }
 
-/// The new target of calls, the old target, and the caller's result.
-type Replaced<F, T> = (Arc<F>, Arc<F>, T);
+/// The new target of calls, and the implementation that was there.
+type Replaced<F> = (Arc<F>, Arc<F>);
 
 /// A closed object.
 struct Closed<'a, F: Family + ?Sized> {
@@ -139,13 +83,13 @@ impl<F: Family + ?Sized> Swappable<F> {
     ///
     /// Waits for the calls that are under way, however long they take; see
     /// [`swap_within`](Self::swap_within). Calls that arrive during the swap wait, and help with
-    /// the transfer if it moves in several pieces. Wrappers are made anew around the new
+    /// the transfer if it moves in several pieces. The wrapper is made anew around the new
     /// implementation.
     ///
     /// # Errors
     /// If another swap is under way, if this is called from within a call, or if the transfer
     /// panics. The object keeps the implementation it had.
-    pub fn swap(&self, new: Arc<F>) -> Result<Swapped<F>, SwapError<F>> {
+    pub fn swap(&self, new: Arc<F>) -> Result<Swapped<F>, SwapFailure> {
         self.swap_until(new, None)
     }
 
@@ -154,93 +98,110 @@ impl<F: Family + ?Sized> Swappable<F> {
     ///
     /// # Errors
     /// Same as [`swap`](Self::swap), and if the time is over.
-    pub fn swap_within(&self, new: Arc<F>, patience: Duration) -> Result<Swapped<F>, SwapError<F>> {
+    pub fn swap_within(&self, new: Arc<F>, patience: Duration) -> Result<Swapped<F>, SwapFailure> {
         self.swap_until(new, Instant::now().checked_add(patience))
     }
 
-    fn swap_until(&self, new: Arc<F>, patience: Patience) -> Result<Swapped<F>, SwapError<F>> {
-        let taken = Arc::clone(&new);
-        let replace = |held: &mut Held<F>, left: &mut Left<F>| {
-            let moved = self.rest.transfer.run(held.base.clone(), taken.clone());
+    fn swap_until(&self, new: Arc<F>, patience: Patience) -> Result<Swapped<F>, SwapFailure> {
+        // `new` is dropped after the exchange, whatever becomes of it (swap_protocol.W8).
+        self.exchange(patience, |held, left| {
+            let moved = self.rest.transfer.run(Arc::clone(&held.base), Arc::clone(&new));
             if let Err(mut panics) = moved {
                 let first = panics.swap_remove(0);
                 left.panics = panics;
                 return Err(SwapFailure::Panicked(first));
             }
-            let top = held.wrapped(Arc::clone(&taken), left)?;
-            Ok((top, std::mem::replace(&mut held.base, taken), ()))
-        };
-        match self.exchange(patience, replace) {
-            Ok((swapped, ())) => Ok(swapped),
-            Err(reason) => Err(SwapError { new, reason }),
-        }
+            let top = wrapped(held.wrap.as_ref(), &new)?;
+            Ok((top, mem::replace(&mut held.base, Arc::clone(&new))))
+        })
     }
 
-    /// Puts a wrapper around the implementation. From the moment this returns, the wrapper gets
-    /// every call. `wrap` gets the object to pass calls on to. It is called again, with another
-    /// object, at each swap and each removal of a wrapper inside, so a wrapper shares its lasting
-    /// state with the closure. The implementation's state is not moved.
+    /// Puts a wrapper around the implementation, in place of the wrapper that is there. From the
+    /// moment this returns, the wrapper gets every call, and the one before it gets none. `wrap`
+    /// gets the object to pass calls on to. It is called again, with another object, at each swap,
+    /// so a wrapper shares its lasting state with the closure. The implementation's state is not
+    /// moved.
+    ///
+    /// ```
+    /// # use manycore::cluster::Family;
+    /// use manycore::cluster::Swappable;
+    /// use std::sync::Arc;
+    ///
+    /// /// What is called, and what watches the calls.
+    /// trait Greet: Family<Part = ()> {
+    ///     fn greet(&self) -> String;
+    /// }
+    ///
+    /// struct English;
+    /// struct Loud(Arc<dyn Greet>);
+    /// impl Greet for English {
+    ///     fn greet(&self) -> String {
+    ///         "hello".into()
+    ///     }
+    /// }
+    /// impl Greet for Loud {
+    ///     fn greet(&self) -> String {
+    ///         self.0.greet().to_uppercase()
+    ///     }
+    /// }
+    /// # impl Family for English {
+    /// #     type Part = ();
+    /// #     fn export(&self, _: usize) {}
+    /// #     fn import(&self, (): ()) {}
+    /// # }
+    /// # impl Family for Loud {
+    /// #     type Part = ();
+    /// #     fn export(&self, _: usize) {}
+    /// #     fn import(&self, (): ()) {}
+    /// # }
+    ///
+    /// let greeter: Swappable<dyn Greet> = Swappable::new(Arc::new(English));
+    /// greeter.interpose(|inner| Arc::new(Loud(inner))).unwrap();
+    /// assert_eq!(greeter.call(|greeter| greeter.greet()), "HELLO");
+    /// greeter.withdraw().unwrap();
+    /// assert_eq!(greeter.call(|greeter| greeter.greet()), "hello");
+    /// ```
     ///
     /// # Errors
     /// If a swap is under way, if this is called from within a call, or if `wrap` panics.
     ///
     /// # Panics
-    /// If the `Drop` of a wrapper that is made anew panics. The exchange is done by then.
+    /// If the `Drop` of a wrapper that is replaced panics. The exchange is done by then.
     pub fn interpose(
         &self,
         wrap: impl Fn(Arc<F>) -> Arc<F> + Send + Sync + 'static,
-    ) -> Result<Layer, SwapFailure> {
-        let replace = |held: &mut Held<F>, left: &mut Left<F>| {
-            let layer = Layer(held.next_layer);
-            held.layers.push((layer, Box::new(wrap)));
-            match held.wrapped(Arc::clone(&held.base), left) {
-                Ok(top) => {
-                    held.next_layer += 1;
-                    Ok((top, Arc::clone(&held.base), layer))
-                }
-                Err(panicked) => {
-                    left.layer = held.layers.pop();
-                    Err(panicked)
-                }
-            }
-        };
-        self.exchange(None, replace).map(|(_, layer)| layer)
+    ) -> Result<(), SwapFailure> {
+        self.rewrap(Some(Box::new(wrap)))
     }
 
-    /// Removes a wrapper. From the moment this returns, the wrapper gets no call and is in none.
+    /// Removes the wrapper, if there is one. From the moment this returns, the wrapper gets no call
+    /// and is in none.
     ///
     /// # Errors
-    /// As [`interpose`](Self::interpose), or if the wrapper was removed before.
+    /// As [`interpose`](Self::interpose).
     ///
     /// # Panics
     /// As [`interpose`](Self::interpose).
-    pub fn withdraw(&self, layer: Layer) -> Result<(), SwapFailure> {
+    pub fn withdraw(&self) -> Result<(), SwapFailure> {
+        self.rewrap(None)
+    }
+
+    fn rewrap(&self, wrap: Option<Wrap<F>>) -> Result<(), SwapFailure> {
         let replace = |held: &mut Held<F>, left: &mut Left<F>| {
-            let Some(at) = held.layers.iter().position(|(number, _)| *number == layer) else {
-                return Err(SwapFailure::NoSuchLayer);
-            };
-            let removed = held.layers.remove(at);
-            match held.wrapped(Arc::clone(&held.base), left) {
-                Ok(top) => {
-                    left.layer = Some(removed);
-                    Ok((top, Arc::clone(&held.base), ()))
-                }
-                Err(panicked) => {
-                    held.layers.insert(at, removed);
-                    Err(panicked)
-                }
-            }
+            let top = wrapped(wrap.as_ref(), &held.base);
+            left.wrap = if top.is_ok() { mem::replace(&mut held.wrap, wrap) } else { wrap };
+            Ok((top?, Arc::clone(&held.base)))
         };
         self.exchange(None, replace).map(drop)
     }
 
     /// Runs the whole protocol. `replace` runs while no call is inside.
-    fn exchange<T>(
+    fn exchange(
         &self,
         patience: Patience,
-        replace: impl FnOnce(&mut Held<F>, &mut Left<F>) -> Result<Replaced<F, T>, SwapFailure>,
-    ) -> Result<(Swapped<F>, T), SwapFailure> {
-        let mut left = Left { tops: Vec::new(), layer: None, panics: Vec::new() };
+        replace: impl FnOnce(&mut Held<F>, &mut Left<F>) -> Result<Replaced<F>, SwapFailure>,
+    ) -> Result<Swapped<F>, SwapFailure> {
+        let mut left = Left { wrap: None, panics: Vec::new() };
         let claim = self.claim()?;
         let since = Instant::now();
         let closed = self.close();
@@ -252,7 +213,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         };
         let before = closed.before;
         let (top, replaced) = match replaced {
-            Ok((top, old, more)) => (Box::into_raw(Box::new(Top(top))), Ok((old, more))),
+            Ok((top, old)) => (Box::into_raw(Box::new(Top(top))), Ok(old)),
             Err(failure) => (before, Err(failure)),
         };
         closed.open(top);
@@ -266,8 +227,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         // User values are dropped here, and not on return: if a destructor panicked then, the value
         // being returned would never be dropped.
         drop(left);
-        let (old, more) = replaced?;
-        Ok((Swapped { old, closed_for }, more))
+        Ok(Swapped { old: replaced?, closed_for })
     }
 
     fn claim(&self) -> Result<Claim<'_, F>, SwapFailure> {
