@@ -119,8 +119,7 @@
 //! - [`oplog`]: a type whose updates are deferred, [`oplog::Deferred`]. Choose the log by its
 //!   updates: [`oplog::Ordered`] if their order matters; [`oplog::Commuting`] if any two commute;
 //!   [`oplog::Combining`] if updates of one key can be combined. If a removal cancels an insertion,
-//!   take [`oplog::Cancelling`] where one thread usually does both, else [`oplog::Absorbing`]. Or
-//!   write your own [`oplog::Log`].
+//!   take [`oplog::Cancelling`]. Or write your own [`oplog::Log`].
 //! - [`ldu`]: a set whose members are inserted and removed, often on different threads:
 //!   [`ldu::DeferredSet`]. A member carries marks, in which its insertion and its removal cancel.
 //! - [`cluster`]: one interface with several representatives inside, [`cluster::Clustered`]; an

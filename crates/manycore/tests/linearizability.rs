@@ -89,11 +89,6 @@ fn sets_with_cancelling_logs_are_linearizable() {
 }
 
 #[test]
-fn sets_with_absorbing_logs_are_linearizable() {
-    histories_are_linearizable::<Set, Toggles, Absorbing<Toggle>>("set, absorbing");
-}
-
-#[test]
 fn sums_with_commuting_logs_are_linearizable() {
     histories_are_linearizable::<u64, Adds, Commuting<Add>>("sum, commuting");
 }

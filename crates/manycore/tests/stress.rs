@@ -105,7 +105,8 @@ struct World {
     combining: Vec<Watched<u64, Combining<Add>>>,
     own: Vec<Watched<u64, SumLog>>,
     cancelling: Vec<Watched<Set, Cancelling<Toggle>>>,
-    absorbing: Vec<Watched<Set, Absorbing<Toggle>>>,
+    /// One worker inserts, and another removes.
+    handed_over: Vec<Watched<Set, Cancelling<Toggle>>>,
     /// Updates of these may panic; the oracle counts those that do not.
     fragile: Vec<Watched<Journal, Ordered<Write>>>,
     /// A full log of this one waits for a reader: the main thread reads it.
@@ -133,7 +134,7 @@ impl World {
             combining: some!(),
             own: some!(),
             cancelling: some!(),
-            absorbing: some!(),
+            handed_over: some!(),
             fragile: some!(),
             patient: Deferred::builder()
                 .logs(Logs::Always)
@@ -268,13 +269,13 @@ impl<'a> Worker<'a> {
         let orphans = || self.world.orphans.lock().expect("no thread panics under it");
         let found = orphans().pop();
         if let Some((which, key)) = found {
-            self.world.absorbing[which].object.append(Toggle { key, insert: false });
+            self.world.handed_over[which].object.append(Toggle { key, insert: false });
             self.done.1 += 1;
         }
         self.done.1 += 1;
         let which = self.rng.below(EACH);
         let key = self.rng.next() as u8;
-        self.world.absorbing[which].object.append(Toggle { key, insert: true });
+        self.world.handed_over[which].object.append(Toggle { key, insert: true });
         orphans().push((which, key));
     }
 
@@ -335,7 +336,7 @@ impl<'a> Worker<'a> {
             2 => world.combining[which].disturb(rng),
             3 => world.own[which].disturb(rng),
             4 => world.cancelling[which].disturb(rng),
-            _ => world.absorbing[which].disturb(rng),
+            _ => world.handed_over[which].disturb(rng),
         }
     }
 
@@ -461,7 +462,7 @@ fn settle(world: World) -> u64 {
     for (which, key) in world.orphans.into_inner().expect("no thread panicked under it") {
         Toggle { key, insert: true }.apply(&mut left[which]);
     }
-    for (set, left) in world.absorbing.into_iter().zip(left) {
+    for (set, left) in world.handed_over.into_iter().zip(left) {
         assert_eq!(set.object.into_inner(), left);
     }
     for (which, fragile) in world.fragile.into_iter().enumerate() {

@@ -9,6 +9,7 @@
 //! when the read began, the reader's own among them. Where a rival's walk promises less than that,
 //! its description says so.
 
+mod absorbing;
 mod conform;
 mod element_list;
 pub(crate) mod harris;

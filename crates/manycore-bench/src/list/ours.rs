@@ -4,10 +4,12 @@
 //! applied, and [`Cancel`] which updates undo each other.
 
 use manycore::oplog::{
-    Absorbing, Cancel, Cancelling, Deferred, Log, Logs, MergeStrategy, Op, Ordered, Publish,
+    Cancel, Cancelling, Deferred, Log, Logs, MergeStrategy, Op, Ordered, Publish,
 };
 
-use super::{Element, ElementList, ListHandle, ListImpl, ListOp, locks::sequential};
+use super::{
+    Element, ElementList, ListHandle, ListImpl, ListOp, absorbing::Absorbing, locks::sequential,
+};
 
 impl Op<ElementList> for ListOp {
     #[inline]
@@ -44,15 +46,15 @@ pub(super) trait Setup: Sync + Send + 'static {
 }
 
 macro_rules! setup {
-    ($(#[$doc:meta])* $name:ident, $log:ident, $logs:ident, $publish:ident) => {
+    ($(#[$doc:meta])* $name:ident, $log:ty, $logs:ident, $publish:ident) => {
         setup!($(#[$doc])* $name, $log, $logs, $publish, Auto);
     };
-    ($(#[$doc:meta])* $name:ident, $log:ident, $logs:ident, $publish:ident, $merge:ident) => {
+    ($(#[$doc:meta])* $name:ident, $log:ty, $logs:ident, $publish:ident, $merge:ident) => {
         $(#[$doc])*
         pub(super) struct $name;
 
         impl Setup for $name {
-            type Log = $log<ListOp>;
+            type Log = $log;
             const LOGS: Logs = Logs::$logs;
             const PUBLISH: Publish = Publish::$publish;
             const MERGE: MergeStrategy = MergeStrategy::$merge;
@@ -62,7 +64,7 @@ macro_rules! setup {
 
 setup!(
     /// The paper's basic form: every update stamped, applied in the order of stamps.
-    Basic, Ordered, Always, Auto
+    Basic, Ordered<ListOp>, Always, Auto
 );
 setup!(
     /// Absorption at the merge: a removal meets its addition there.
@@ -70,27 +72,27 @@ setup!(
 );
 setup!(
     /// Absorption at append: a removal takes its addition out of the log.
-    Local, Cancelling, Always, Auto
+    Local, Cancelling<ListOp>, Always, Auto
 );
 setup!(
     /// The same with one locked instruction for each update.
-    LocalLocked, Cancelling, Always, Locked
+    LocalLocked, Cancelling<ListOp>, Always, Locked
 );
 setup!(
     /// The same with plain stores, and a membarrier for each read.
-    LocalBiased, Cancelling, Always, Biased
+    LocalBiased, Cancelling<ListOp>, Always, Biased
 );
 setup!(
     /// The same as `Local`, where a read fetches each log by itself.
-    LocalFlat, Cancelling, Always, Auto, Flat
+    LocalFlat, Cancelling<ListOp>, Always, Auto, Flat
 );
 setup!(
     /// The same with the combining tree: threads that wait for a read collect for it.
-    LocalTree, Cancelling, Always, Auto, Tree
+    LocalTree, Cancelling<ListOp>, Always, Auto, Tree
 );
 setup!(
     /// The defaults: a plain locked list until logs pay.
-    Auto, Cancelling, Auto, Auto
+    Auto, Cancelling<ListOp>, Auto, Auto
 );
 
 /// A list behind deferred updates.

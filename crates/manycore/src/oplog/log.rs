@@ -51,9 +51,9 @@ impl<T> Op<T> for Box<dyn FnOnce(&mut T) + Send> {
 /// A kind of log: how one slot keeps the updates of one object until the next read.
 ///
 /// The library's kinds are [`Ordered`](super::Ordered), [`Commuting`](super::Commuting),
-/// [`Combining`](super::Combining), [`Cancelling`](super::Cancelling) and
-/// [`Absorbing`](super::Absorbing). Write your own if the updates of your type have a shorter form
-/// than a list: the counter of [OpLog](crate#sources), figure 8, keeps one integer per core.
+/// [`Combining`](super::Combining) and [`Cancelling`](super::Cancelling). Write your own if the
+/// updates of your type have a shorter form than a list: the counter of [OpLog](crate#sources),
+/// figure 8, keeps one integer per core.
 ///
 /// An updater and a reader use a log, but never at the same time:
 /// - the *updater* calls [`push`](Log::push). It runs while readers are excluded, so keep it short.

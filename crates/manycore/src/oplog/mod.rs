@@ -30,8 +30,8 @@
 //! | must be applied in the order in which they happened | [Ordered]: each has a time stamp |
 //! | commute, any two of them | [Commuting] |
 //! | of one key can be combined into one: sums, maxima, last writes | [Combining] |
-//! | insert and remove, mostly on one thread | [Cancelling]: such a pair is never applied |
-//! | insert and remove, on any threads | [Absorbing], or a set of [ldu](crate::ldu) |
+//! | insert and remove | [Cancelling]: such a pair is never applied, on whichever threads |
+//! | insert and remove members that can hold a mark | a set of [ldu](crate::ldu) |
 //! | have a shorter form, such as a counter or a bitmap | a [Log] of yours |
 //!
 //! [`Deferred::builder`] sets the bounds of the logs and when an object has logs at
@@ -197,7 +197,7 @@ pub use crate::lock::error::TryReadError;
 pub use builder::Builder;
 pub(crate) use configurations::ConfigId;
 pub use guard::ReadGuard;
-pub use kinds::{Absorbing, Cancel, Cancelling, Combine, Combining, Commuting, Ordered};
+pub use kinds::{Cancel, Cancelling, Combine, Combining, Commuting, Ordered};
 pub use log::{Log, Op};
 pub use object::Deferred;
 pub use settings::{BuildError, Logs, MergeStrategy, Publish};

@@ -10,8 +10,7 @@
 //! `MANYCORE_SEED` chooses other programs, `MANYCORE_SOAK=60` runs each test for 60 seconds.
 
 use super::{
-    Absorbing, Cancelling, Combining, Commuting, Deferred, Log, Logs, MergeStrategy, Ordered,
-    Publish,
+    Cancelling, Combining, Commuting, Deferred, Log, Logs, MergeStrategy, Ordered, Publish,
 };
 use crate as manycore;
 use crate::sync::{AtomicBool, Ordering, thread};
@@ -163,11 +162,6 @@ fn lists_with_ordered_logs_are_linearizable() {
 #[test]
 fn sets_with_cancelling_logs_are_linearizable() {
     histories_are_linearizable::<Set, Toggles, Cancelling<Toggle>>(500);
-}
-
-#[test]
-fn sets_with_absorbing_logs_are_linearizable() {
-    histories_are_linearizable::<Set, Toggles, Absorbing<Toggle>>(500);
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn lists_that_switch_are_linearizable() {
 
 #[test]
 fn sets_that_switch_are_linearizable() {
-    histories_are_linearizable::<Set, Toggles, Absorbing<Toggle>>("set, absorbing");
+    histories_are_linearizable::<Set, Toggles, Cancelling<Toggle>>("set, cancelling");
 }
 
 #[test]

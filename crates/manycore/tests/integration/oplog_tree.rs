@@ -156,11 +156,6 @@ fn cancelling_sets_are_right() {
     sets_are_right::<Cancelling<Toggle>>();
 }
 
-#[test]
-fn absorbing_sets_are_right() {
-    sets_are_right::<Absorbing<Toggle>>();
-}
-
 /// A count that, when it is absorbed, runs `ON_ABSORB`.
 #[derive(Default)]
 struct Count<const N: usize>(u64);

@@ -149,7 +149,6 @@ fn moves_between_cores<L: Log<Set, Op = Toggle>>() {
 fn insert_on_one_core_and_remove_on_another_leave_nothing() {
     let _alone = env::alone();
     moves_between_cores::<Ordered<Toggle>>();
-    moves_between_cores::<Absorbing<Toggle>>();
     moves_between_cores::<Cancelling<Toggle>>();
 }
 

@@ -4,7 +4,7 @@
 //! a trait that asks the same question again. If it did, the compiler would give up with E0275.
 
 use manycore::collections::{EventQueue, Lru, Registry};
-use manycore::oplog::{Absorbing, Cancel, Cancelling, Commuting, Deferred, Log, Op, Ordered};
+use manycore::oplog::{Cancel, Cancelling, Commuting, Deferred, Log, Op, Ordered};
 use std::sync::Arc;
 use std::thread;
 
@@ -38,7 +38,6 @@ impl<N> Cancel for Link<N> {
 node!(InOrder, Deferred<Vec<Arc<InOrder>>, Ordered<Link<InOrder>>>);
 node!(InAnyOrder, Deferred<Vec<Arc<InAnyOrder>>, Commuting<Link<InAnyOrder>>>);
 node!(Undone, Deferred<Vec<Arc<Undone>>, Cancelling<Link<Undone>>>);
-node!(Absorbed, Deferred<Vec<Arc<Absorbed>>, Absorbing<Link<Absorbed>>>);
 
 /// A type that contains the other collections, with itself inside them.
 struct Everything {
@@ -54,7 +53,6 @@ fn types_that_hold_themselves_are_send_and_sync() {
     is_send_and_sync::<InOrder>();
     is_send_and_sync::<InAnyOrder>();
     is_send_and_sync::<Undone>();
-    is_send_and_sync::<Absorbed>();
     is_send_and_sync::<Everything>();
 }
 
@@ -79,6 +77,4 @@ fn node_shared_by_threads_gets_its_children() {
     assert_eq!(grow(&in_any_order.list, || InAnyOrder { list: Arc::default() }), 4);
     let undone = Undone { list: Arc::default() };
     assert_eq!(grow(&undone.list, || Undone { list: Arc::default() }), 4);
-    let absorbed = Absorbed { list: Arc::default() };
-    assert_eq!(grow(&absorbed.list, || Absorbed { list: Arc::default() }), 4);
 }

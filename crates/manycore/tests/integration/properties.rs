@@ -146,9 +146,6 @@ fn any_interleaving_on_a_set_is_the_sequential_replay() {
     test(100, (builder::<Set, Cancelling<Toggle>>(), steps()), |(builder, steps)| {
         replay(&threads, &builder, &steps, toggles())
     });
-    test(100, (builder::<Set, Absorbing<Toggle>>(), steps()), |(builder, steps)| {
-        replay(&threads, &builder, &steps, toggles())
-    });
 }
 
 #[test]
@@ -391,7 +388,6 @@ fn every_kind_of_log_gives_the_plain_value() {
         logs_give_the_plain_value::<List, _, Ordered<Push>>(logs, &spread, push)?;
         logs_give_the_plain_value::<Set, _, Ordered<Toggle>>(logs, &spread, toggles())?;
         logs_give_the_plain_value::<Set, _, Cancelling<Toggle>>(logs, &spread, toggles())?;
-        logs_give_the_plain_value::<Set, _, Absorbing<Toggle>>(logs, &spread, toggles())?;
         logs_give_the_plain_value::<u64, _, Commuting<Add>>(logs, &spread, add)?;
         logs_give_the_plain_value::<u64, _, Combining<Add>>(logs, &spread, add)?;
         logs_give_the_plain_value::<u64, _, SumLog>(logs, &spread, add)

@@ -27,10 +27,10 @@
 //! | `Logs` | appends to the thread's own log | merges the logs | many updates for each read, by several threads |
 //! | `Shared` | keeps readers out | writes the thread's own line | many reads for each update |
 //!
-//! *Cancelling* is up to the log: with [`Cancelling`](crate::oplog::Cancelling) or
-//! [`Absorbing`](crate::oplog::Absorbing), a removal cancels its insertion in the log. The marks of
-//! [`ldu`](crate::ldu) are in the members themselves, so they need a value made of members, and do
-//! not fit a value of any type. For such values, use [`DeferredSet`](crate::ldu::DeferredSet).
+//! *Cancelling* is up to the log: with [`Cancelling`](crate::oplog::Cancelling), a removal cancels
+//! its insertion in the log. The marks of [`ldu`](crate::ldu) are in the members themselves, so
+//! they need a value made of members, and do not fit a value of any type. For such values, use
+//! [`DeferredSet`](crate::ldu::DeferredSet).
 //!
 //! # Laws
 //!

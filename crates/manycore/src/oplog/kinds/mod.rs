@@ -3,19 +3,16 @@
 //! | kind | stamp | keeps | right when |
 //! |---|---|---|---|
 //! | [`Ordered`] | yes | every update | order matters: lists, queues, last write wins |
-//! | [`Absorbing`] | yes | every update; pairs vanish at the merge | as `Cancelling`, when insert and remove usually come from different threads |
 //! | [`Commuting`] | no | every update | any two updates commute |
 //! | [`Combining`] | no | one update per key | updates of one key add up |
 //! | [`Cancelling`] | no | what no remove has cancelled | sets of identities |
 
-mod absorbing;
 mod cancelling;
 mod combining;
 mod commuting;
 mod keyed;
 mod ordered;
 
-pub use absorbing::Absorbing;
 pub use cancelling::{Cancel, Cancelling};
 pub use combining::{Combine, Combining};
 pub use commuting::Commuting;

@@ -3,7 +3,7 @@
 use super::liar::{Key, Ledger, Probe, Soul, Subject, attempt, lies, panics};
 use crate::common::rng::Rng;
 use manycore::collections::Lru;
-use manycore::oplog::{Absorbing, Cancel, Cancelling, Combine, Combining, Deferred, Log, Logs, Op};
+use manycore::oplog::{Cancel, Cancelling, Combine, Combining, Deferred, Log, Logs, Op};
 use std::sync::Arc;
 
 /// An update that adds a value, or takes a value with its number out.
@@ -108,16 +108,6 @@ fn cancelling_log_among_liars() {
 #[test]
 fn cancelling_log_and_panics_at_every_call() {
     panics::<Logged<Cancelling<Change>>>("Cancelling");
-}
-
-#[test]
-fn absorbing_log_among_liars() {
-    lies::<Logged<Absorbing<Change>>>("Absorbing");
-}
-
-#[test]
-fn absorbing_log_and_panics_at_every_call() {
-    panics::<Logged<Absorbing<Change>>>("Absorbing");
 }
 
 #[test]
