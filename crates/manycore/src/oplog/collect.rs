@@ -147,7 +147,10 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             if !local.log.is_empty() {
                 inner.collected_logs.collect(&mut local.log, cut);
             }
-            inner.window += self.note_collected(slot, local, index, busy);
+            let new = self.note_collected(slot, local, index, busy);
+            inner.window += new;
+            // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
+            unsafe { self.count(|counts| counts.collected += new) };
         });
     }
 
@@ -161,11 +164,12 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         index: usize,
         busy: bool,
     ) -> u64 {
+        let is_empty = local.log.is_empty(); // may panic: before the updates count as collected
         // ORDER: Relaxed; a statistic, stable under hot_state.C1.
         let new = local.new_since(slot.appended.load(Ordering::Relaxed));
         // Entries above the cut wait for the next read; hot_state.C2 requires that the bit stays
         // set.
-        if local.log.is_empty() && !(busy && new != 0 && !self.is_timed()) {
+        if is_empty && !(busy && new != 0 && !self.is_timed()) {
             self.mark_clean(local, index);
         }
         new
@@ -224,7 +228,12 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             *window += 1;
             // SAFETY: the lock guards the counts, and the caller holds it: it has `inner`, which
             // only the lock's holder reaches.
-            unsafe { self.count(|counts| counts.appended_before += 1) };
+            unsafe {
+                self.count(|counts| {
+                    counts.appended_before += 1;
+                    counts.collected += 1;
+                });
+            }
             log.push(op, stamp);
         }
     }
@@ -233,13 +242,13 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// collected stays in its log.
     ///
     /// # Safety
-    /// The caller holds the hot state's lock and has called `begin_merging`. It has made sure that
-    /// updaters which announce the hot state from now on leave without touching a log.
+    /// The caller holds the hot state's lock. It has made sure that updaters which announce the hot
+    /// state from now on leave without touching a log.
     pub(super) unsafe fn collect_all(&self) {
         promotion::wait_for_updaters(self, self.is_biased());
         self.logs().inner.with_mut(|inner| {
             // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which
-            // guards `inner`, and that it has called `begin_merging`.
+            // guards `inner`; user code that runs in here is refused the lock.
             let inner = unsafe { &mut *inner };
             self.list_dirty(&mut inner.slots);
             inner.late = self.late.count(Stamp::MAX);

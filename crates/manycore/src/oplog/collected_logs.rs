@@ -31,10 +31,6 @@ impl<L> CollectedLogs<L> {
         self.used == 0
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &L> {
-        self.logs[..self.used].iter()
-    }
-
     /// Takes the logs out, without the emptied ones.
     pub(super) fn take(&mut self) -> Vec<L> {
         self.untidy = false;

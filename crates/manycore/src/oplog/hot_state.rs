@@ -123,24 +123,13 @@ const ORPHANED: u32 = 8;
 pub(super) struct Counts {
     /// Updates appended to logs that an eviction has freed.
     pub(super) appended_before: u64,
+    /// Updates that reads have collected, and that wait to be applied.
+    pub(super) collected: u64,
+    /// Updates that have been collected and applied, or absorbed before that.
+    pub(super) merged: u64,
     pub(super) applied: u64,
     pub(super) merges: u64,
     pub(super) evictions: u64,
-    /// True if the lock's holder has borrowed the hot state's `Inner`, and perhaps logs.
-    pub(super) merging: bool,
-}
-
-/// A merge in progress; dropping this ends it.
-pub(super) struct Merging<'a, T: Send + 'static, L: Log<T>> {
-    hot: &'a HotState<T, L>,
-}
-
-impl<T: Send + 'static, L: Log<T>> Drop for Merging<'_, T, L> {
-    fn drop(&mut self) {
-        // SAFETY: `begin_merging`'s caller promised to hold the hot state's lock until this is
-        // dropped.
-        unsafe { self.hot.count(|counts| counts.merging = false) };
-    }
 }
 
 #[inline]
@@ -401,23 +390,6 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
         // the counts; `change` runs no user code, so no other reference to them exists.
         self.counts.with_mut(|counts| unsafe { change(&mut *counts) });
-    }
-
-    /// Records that the calling thread has borrowed `Inner` and logs, so that user code which it
-    /// runs does not access them.
-    ///
-    /// # Safety
-    /// The caller holds the hot state's lock until the result is dropped.
-    pub(super) unsafe fn begin_merging(&self) -> Merging<'_, T, L> {
-        // SAFETY: the caller promises that it holds the hot state's lock until the result is
-        // dropped (# Safety), which guards the counts now and at the drop.
-        unsafe {
-            self.count(|counts| {
-                debug_assert!(!counts.merging, "oplog.D7: a merge within a merge");
-                counts.merging = true;
-            });
-        }
-        Merging { hot: self }
     }
 }
 

@@ -340,13 +340,9 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         // A panic here belongs to the *victim*: it must not unwind the newcomer's thread. The
         // victim is poisoned, its updates stay queued, and its next reader finds it poisoned
         // (oplog.D7).
-        let collected = sync::caught(|| {
-            // SAFETY: the lock is held and the gate closed for good.
-            let _merging = unsafe { self.begin_merging() };
-            // SAFETY: hot_state.C7 - the lock is held, and the gate says `EVICTED`: updaters that
-            // announce the hot state from now on touch no log.
-            unsafe { self.collect_all() };
-        });
+        // SAFETY: hot_state.C7 - the lock is held, and the gate says `EVICTED`: updaters that
+        // announce the hot state from now on touch no log.
+        let collected = sync::caught(|| unsafe { self.collect_all() });
         if let Err(panic) = collected {
             sync::contain(|| drop(panic));
             self.poison();
@@ -356,11 +352,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             return unsafe { self.revive() };
         }
         sync::contain(|| {
-            // SAFETY: `try_claim` has taken the hot state's lock, which `finish_eviction` releases
-            // after this.
-            let _merging = unsafe { self.begin_merging() };
             // SAFETY: the lock is held, which guards `inner` and the value; user code that runs in
-            // here finds `inner` closed (`begin_merging`).
+            // here is refused the lock.
             self.logs().inner.with_mut(|inner| unsafe { self.apply(&mut *inner) });
         });
         // SAFETY: the lock is held, and the collection has waited for the updaters.

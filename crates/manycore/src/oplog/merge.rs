@@ -48,7 +48,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         // Not `with_mut`: its closure is not always inlined.
         let inner = logs.inner.get_mut();
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
-        // `inner`; user code that runs in here does not access it (`begin_merging`).
+        // `inner`; user code that runs in here is refused the lock.
         let inner = unsafe { inner.deref() };
         if !inner.collected_logs.is_empty() {
             return false;
@@ -66,8 +66,14 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             // hand.
             inner.window = unsafe { self.apply_own(slot, index) };
         }
+        let window = inner.window;
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
-        unsafe { self.count(|counts| counts.merges += 1) };
+        unsafe {
+            self.count(|counts| {
+                counts.merges += 1;
+                counts.merged += window;
+            });
+        }
         true
     }
 
@@ -79,9 +85,6 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     unsafe fn apply_own(&self, slot: &SlotLog<L>, index: usize) -> u64 {
         held::assert_no_leaf();
         debug_assert!(self.has_value(), "object.W2: updates are applied to no value");
-        // SAFETY: the caller promises that it holds the hot state's lock (# Safety); `_merging` is
-        // dropped on return.
-        let _merging = unsafe { self.begin_merging() };
         slot.gate.close(Gate::UNANSWERED);
         let _open = slot.gate.open_later();
         slot.local.with_mut(|local| {
@@ -115,12 +118,9 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// If applying does. Updates not yet applied stay queued, and the hot state is poisoned
     /// (oplog.D7).
     pub(super) unsafe fn merge(&self) {
-        // SAFETY: the caller promises that it holds the hot state's lock (# Safety); `_merging` is
-        // dropped on return.
-        let _merging = unsafe { self.begin_merging() };
         self.logs().inner.with_mut(|inner| {
             // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which
-            // guards `inner`; user code that runs in here does not access it (`begin_merging`).
+            // guards `inner`; user code that runs in here is refused the lock.
             let inner = unsafe { &mut *inner };
             inner.window = 0;
             let trial = self.collect(inner);
@@ -178,21 +178,27 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         debug_assert!(inner.late == 0, "late.L4: {} late updates were left", inner.late);
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
         unsafe { self.count(|counts| counts.merges += 1) };
-        if inner.collected_logs.is_empty() || self.is_poisoned() {
+        if self.is_poisoned() {
             return;
         }
-        held::assert_no_leaf();
-        debug_assert!(self.has_value(), "object.W2: updates are applied to no value");
-        self.value.with_mut(|value| {
-            let poison = Poison(self);
-            // SAFETY: the value is in the hot state while the hot state is in use (object.W2), and
-            // the caller holds the lock.
-            let value = unsafe { (*value).assume_init_mut() };
-            let applied = inner.collected_logs.merge(value) as u64;
-            // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
-            unsafe { self.count(|counts| counts.applied = counts.applied.wrapping_add(applied)) };
-            std::mem::forget(poison);
-        });
+        if !inner.collected_logs.is_empty() {
+            held::assert_no_leaf();
+            debug_assert!(self.has_value(), "object.W2: updates are applied to no value");
+            self.value.with_mut(|value| {
+                let poison = Poison(self);
+                // SAFETY: the value is in the hot state while the hot state is in use (object.W2),
+                // and the caller holds the lock.
+                let value = unsafe { (*value).assume_init_mut() };
+                let applied = inner.collected_logs.merge(value) as u64;
+                // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
+                unsafe {
+                    self.count(|counts| counts.applied = counts.applied.wrapping_add(applied));
+                }
+                std::mem::forget(poison);
+            });
+        }
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
+        unsafe { self.count(|counts| counts.merged += std::mem::take(&mut counts.collected)) };
     }
 
     /// Returns what the last read found.
@@ -239,9 +245,6 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// The caller holds the hot state's lock. It has made sure that updaters which announce the hot
     /// state from now on leave without touching a log.
     pub(super) unsafe fn drain_all(&self) {
-        // SAFETY: the caller promises that it holds the hot state's lock (# Safety); `_merging` is
-        // dropped on return.
-        let _merging = unsafe { self.begin_merging() };
         // SAFETY: the caller promises that it holds the hot state's lock, and that updaters which
         // announce the hot state from now on touch no log (# Safety).
         unsafe { self.collect_all() };
