@@ -6,16 +6,15 @@
 //! header of `object`.
 
 use super::contention::{Contention, Kind};
-use super::guard::{ColdGuard, Hold, Locked, ReadGuard};
+use super::guard::{Hold, Locked, ReadGuard};
 use super::hot_state::HotState;
 use super::log::Log;
 use super::object::Deferred;
 use super::promotion;
-use crate::lock::{self, Refused, held};
+use crate::lock::{self, Refused, held, reservation};
 use crate::percpu::{self, barrier};
 use crate::profile::{self, EventKind, Of};
 use crate::sync::{Backoff, seeded_bug};
-use std::mem::ManuallyDrop;
 use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
@@ -93,7 +92,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                 self.lock_word(true).map(|()| ptr::null())
             };
             match locked {
-                Ok(hot) => return Ok(Locked::hot(self, hot)),
+                Ok(hot) => return Ok(Locked::of(self, Hold::hot(hot))),
                 Err(Refused::Hot) => backoff.pause(),
                 Err(refused) => return Err(refused),
             }
@@ -126,18 +125,19 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             // Asked under the lock, which waits for the loads before it.
             let contention = self.contention.load();
             if !contention.is_plain() {
-                return self.let_go();
+                self.let_go();
+                return None;
             }
             if percpu::has_log() {
-                return self.let_go();
+                self.let_go();
+                return None;
             }
             held::enter();
             let contention = contention.with(Kind::Read);
             self.contention.store(contention);
             if contention.is_due(Kind::Read) {
                 // Two constants, so that the guard's drop is specialized for each.
-                let reserved = self.look_and_hold();
-                return Some(if reserved { Hold::RESERVED } else { Hold::LOCKED });
+                return Some(self.look());
             }
             return Some(Hold::LOCKED);
         }
@@ -150,9 +150,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// Releases the word's lock, which this thread has just taken.
     #[cold]
-    fn let_go(&self) -> Option<Hold<T, L>> {
-        drop(ColdGuard::of(self));
-        None
+    pub(super) fn let_go(&self) {
+        drop(Locked::cold(self));
     }
 
     /// Returns true if a cold object that this thread has locked, and that is due, should be
@@ -171,18 +170,26 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Looks at the counts of the cold object, which are due, and may reserve the object. This
-    /// thread holds the object's lock. Returns true if the object is now reserved.
+    /// thread holds the object's lock. Returns its hold from now on.
     #[cold]
     #[inline(never)]
-    fn look_and_hold(&self) -> bool {
-        let mut hold = ManuallyDrop::new(ColdGuard::of_counted(self));
+    pub(super) fn look(&self) -> Hold<T, L> {
         let contention = self.contention.load();
         if self.wants_reservation(contention) {
-            hold.reserve_held(contention);
-        } else {
-            self.contention.store(self.looked_at(contention));
+            return self.reserve(contention);
         }
-        hold.is_reserved()
+        self.contention.store(self.looked_at(contention));
+        Hold::LOCKED
+    }
+
+    /// Reserves the object for this thread, which holds its lock, unless another thread waits for
+    /// it. Returns its hold from now on.
+    pub(super) fn reserve(&self, contention: Contention) -> Hold<T, L> {
+        let reserves = barrier::is_asymmetric() && !barrier::is_denied();
+        self.contention.store(contention.spent(reserves));
+        let (word, token) = (self.word.raw(), percpu::thread_token());
+        // A reader that finds the flag, and the word not reserved, takes the long path.
+        Hold::cold(reserves && reservation::reserve_inside(word, &self.inside, token))
     }
 
     /// As [`hold_cold`](Self::hold_cold), in a guard.
@@ -195,7 +202,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[cold]
     #[inline(never)]
     fn merge_held(&self, hot: *const HotState<T, L>) -> Hold<T, L> {
-        let release = Locked::hot(self, hot);
+        let release = Locked::of(self, Hold::hot(hot));
         // SAFETY: the lock is held, so the hot state is alive.
         let held = unsafe { &*hot };
         if !held.is_evicted() {
@@ -255,7 +262,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let raw = ptr::from_ref::<HotState<T, L>>(&hot);
         drop(hot);
         held::enter();
-        let release = Locked::hot(self, raw);
+        let release = Locked::of(self, Hold::hot(raw));
         let contention = self.contention.load();
         let is_plain = !contention.is_shared() && !self.config.never_logs() && !profile::counts();
         // SAFETY: this thread has taken the hot state's lock, so it is alive, and has no log in
@@ -283,7 +290,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[cold]
     #[inline(never)]
     fn merge_or_leave(&self, hot: *const HotState<T, L>) -> Option<Hold<T, L>> {
-        let locked = Locked::hot(self, hot);
+        let locked = Locked::of(self, Hold::hot(hot));
         // SAFETY: the lock is held, so the hot state is alive.
         if unsafe { (*hot).readers() }.is_some() {
             return None;

@@ -5,7 +5,7 @@
 //! these rules.
 
 use super::contention::Kind;
-use super::guard::{ColdGuard, Locked};
+use super::guard::Locked;
 use super::hot_state::HotState;
 use super::lifecycle::Admission;
 use super::log::Log;
@@ -13,7 +13,6 @@ use super::object::Deferred;
 use super::promotion::{self, Inside};
 use super::push::{ANY_GROWTH, Refusal};
 use super::word::Word;
-use crate::lock::reservation::{self, Entry};
 use crate::lock::{self, Refused, held};
 use crate::percpu::{self, Slot};
 use crate::profile::{Of, Wait};
@@ -142,7 +141,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // BUG: an update acts on the mode that it saw before it took the lock (readers.A4).
         let is_plain = contention.is_plain() || seeded_bug!("unchecked-mode");
         if !is_plain || percpu::has_log() {
-            return self.append_flagged(op, of);
+            self.let_go();
+            return of.append_rarely(op, Refusal::Stale);
         }
         held::enter();
         self.apply_unguarded(op, false);
@@ -167,10 +167,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             return of.append_rarely(op, Refusal::Stale);
         }
         let token = percpu::thread_token();
-        match reservation::enter(self.word.raw(), &self.inside, token) {
-            Entry::Inside => {}
-            Entry::Refused => return of.append_rarely(op, Refusal::Stale),
-            Entry::Changed => return self.append_changed(op, token, of),
+        if !self.enter_reserved(token) {
+            return of.append_rarely(op, Refusal::Stale);
         }
         held::enter();
         self.apply_unguarded(op, true);
@@ -178,43 +176,19 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         self.leave_reserved(token);
     }
 
-    /// Makes an update of a cold object that seems to lose its reservation for this thread.
-    #[cold]
-    #[inline(never)]
-    #[track_caller]
-    fn append_changed(&self, op: L::Op, token: usize, of: &impl Rare<L::Op>) {
-        self.leave_changed(token);
-        of.append_rarely(op, Refusal::Stale);
-    }
-
-    /// Makes an update of a cold object that this thread has locked without waiting. But a flag
-    /// says that the object is no ordinary one, or the thread has a log in hand.
-    #[cold]
-    #[inline(never)]
-    #[track_caller]
-    fn append_flagged(&self, op: L::Op, of: &impl Rare<L::Op>) {
-        drop(ColdGuard::of(self));
-        of.append_rarely(op, Refusal::Stale);
-    }
-
     /// Looks at the counts of the cold object, which are due. Then releases its lock, or reserves
     /// the object.
     #[cold]
     fn look_and_release(&self) {
-        let hold = ColdGuard::of(self);
-        let contention = self.contention.load();
-        if self.wants_reservation(contention) {
-            hold.reserve(contention);
-        } else {
-            self.contention.store(self.looked_at(contention));
-        }
+        held::enter();
+        drop(Locked::of(self, self.look()));
     }
 
     /// Applies an update to the cold object that this thread has locked, and unlocks it.
     fn apply_locked(
         &self,
         op: L::Op,
-        mut hold: ColdGuard<'_, T, L>,
+        mut hold: Locked<'_, T, L>,
         contended: bool,
     ) -> Result<(), (L::Op, Refusal)> {
         if self.contention.load().is_shared() {
@@ -246,11 +220,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// Applies an update to the cold object. If that panics, the object is released.
     #[inline(always)]
-    pub(super) fn apply_held<'a>(
-        &self,
-        op: L::Op,
-        hold: ColdGuard<'a, T, L>,
-    ) -> ColdGuard<'a, T, L> {
+    pub(super) fn apply_held<'a>(&self, op: L::Op, hold: Locked<'a, T, L>) -> Locked<'a, T, L> {
         let hold = ManuallyDrop::new(hold);
         self.apply_unguarded(op, hold.is_reserved());
         ManuallyDrop::into_inner(hold)
@@ -278,7 +248,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Promotes the object for an update that must be logged, not applied: the object is poisoned,
     /// or always has logs. Returns the update, unless it was applied all the same.
     #[cold]
-    fn promote_instead(&self, op: L::Op, hold: ColdGuard<'_, T, L>) -> Option<L::Op> {
+    fn promote_instead(&self, op: L::Op, hold: Locked<'_, T, L>) -> Option<L::Op> {
         if self.contention.load().is_poisoned() {
             self.promote_held(hold, Admission::Bypass);
             return Some(op);
@@ -367,13 +337,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         match locked {
             // With a log in hand, no update is applied: it might read.
             Ok(_) if percpu::has_log() => {
-                let hold = ColdGuard::of(self);
+                let hold = Locked::cold(self);
                 if self.contention.load().is_shared() {
                     return Err((op, Refusal::Shared));
                 }
                 self.promote_held(hold, Admission::Bypass);
             }
-            Ok(contended) => return self.apply_locked(op, ColdGuard::of(self), contended),
+            Ok(contended) => return self.apply_locked(op, Locked::cold(self), contended),
             // This thread is reading the object or applying an update of it. Or another thread is,
             // and a thread that is inside does not wait for it (object.W2).
             Err(Refused::HeldBySelf | Refused::Busy) if self.config.has_readers() => {

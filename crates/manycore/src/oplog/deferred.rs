@@ -1,7 +1,7 @@
 //! The public interface of [`Deferred`].
 
 use super::configurations::ConfigId;
-use super::guard::{ColdGuard, Hold, Locked, ReadGuard};
+use super::guard::{Hold, Locked, ReadGuard};
 use super::lifecycle::Admission;
 use super::log::Log;
 use super::object::Deferred;
@@ -254,7 +254,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                     .map(drop)
             };
             return match locked {
-                Ok(()) => self.promote_held(ColdGuard::of(self), Admission::Insist),
+                Ok(()) => self.promote_held(Locked::cold(self), Admission::Insist),
                 Err(Refused::Busy) => {
                     self.publish_for_holder(); // without a place: it must not wait (oplog_table.T1)
                     true
@@ -297,7 +297,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         loop {
             match self.lock_hot_state(waits) {
                 Ok(hot) => {
-                    let _locked = Locked::hot(self, hot);
+                    let _locked = Locked::of(self, Hold::hot(hot));
                     // SAFETY: the lock is held, so the hot state is alive.
                     return unsafe { (*hot).stats() };
                 }

@@ -4,13 +4,12 @@
 //! Owns: the guards of the locks. They release the locks, and then finish a promotion that happened
 //! in between. Laws object.W1 to object.W3 are in the header of `object`.
 
-use super::contention::Contention;
 use super::hot_state::HotState;
 use super::log::Log;
 use super::object::Deferred;
 use crate::lock::reservation::{self, Entry};
 use crate::lock::{self, held};
-use crate::percpu::{self, barrier};
+use crate::percpu;
 use crate::sync::{MutPtr, deref_ref, panicking, seeded_bug};
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -145,13 +144,9 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
     }
 
     /// Passes the guard's duty to a guard of the word's lock. Not for an object with logs.
-    pub(super) fn into_cold(self) -> ColdGuard<'a, T, L> {
+    pub(super) fn into_cold(self) -> Locked<'a, T, L> {
         debug_assert!(!self.is_hot(), "object.W1: the lock is the hot state's");
-        let object = self.object;
-        if self.into_hold().is_reserved() {
-            return ColdGuard::of_reserved(object).settled();
-        }
-        ColdGuard::of_counted(object)
+        Locked::of(self.object, self.into_hold()).settled()
     }
 
     /// Returns the number of updates logged between the last read and this one, or `None` if the
@@ -303,6 +298,22 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
+    /// Releases the object by [`try_release`](Self::try_release) or
+    /// [`release_slow`](Self::release_slow), and poisons it before that if `poison` is set.
+    ///
+    /// # Safety
+    /// This thread has this hold of the object, and no reference to the value is left.
+    #[inline(never)]
+    unsafe fn release(&self, hold: Hold<T, L>, poison: bool) {
+        // SAFETY: the caller's promises are the same (# Safety); what `release_slow` needs besides
+        // is what is tested here.
+        unsafe {
+            if poison || !self.try_release(hold) {
+                self.release_slow(hold, poison);
+            }
+        }
+    }
+
     /// Enters the object if it is reserved for this thread, which has `token`.
     #[inline(always)]
     pub(super) fn enter_reserved(&self, token: usize) -> bool {
@@ -408,104 +419,26 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 }
 
-/// The cold object's lock; dropping it releases the lock.
-///
-/// On the short paths, user code runs under a [`Locked`] instead. What a `ColdGuard` drops is too
-/// much to be inlined where a panic unwinds. So the guard would have to be in memory, and the
-/// locked instruction that releases the lock waits for every store before it.
-pub(crate) struct ColdGuard<'a, T: Send + 'static, L: Log<T>> {
-    pub(super) object: &'a Deferred<T, L>,
-    /// True if the thread has the lock by a reservation.
-    reserved: bool,
-}
-
-impl<'a, T: Send + 'static, L: Log<T>> ColdGuard<'a, T, L> {
-    /// Makes a guard of the word's lock, which this thread has just taken.
-    #[inline(always)]
-    pub(super) fn of(object: &'a Deferred<T, L>) -> Self {
-        held::enter();
-        Self::of_counted(object)
-    }
-
-    /// As [`of_counted`](Self::of_counted), for a lock that the thread has by a reservation.
-    #[inline(always)]
-    pub(super) fn of_reserved(object: &'a Deferred<T, L>) -> Self {
-        Self { object, reserved: true }
-    }
-
-    /// As [`of`](Self::of), for a lock that `held` has counted already.
-    #[inline(always)]
-    pub(super) fn of_counted(object: &'a Deferred<T, L>) -> Self {
-        Self { object, reserved: false }
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_reserved(&self) -> bool {
-        self.reserved
-    }
-
-    /// Turns a hold by a reservation into an ordinary one. A holder that promotes the object needs
-    /// that.
-    #[cold]
-    pub(crate) fn settled(mut self) -> Self {
-        if std::mem::take(&mut self.reserved) {
-            let token = percpu::thread_token();
-            reservation::give_up(self.object.word.raw(), &self.object.inside, token);
-        }
-        self
-    }
-
-    /// As [`reserve`](Self::reserve), for a thread that goes on holding the object.
-    #[cold]
-    pub(super) fn reserve_held(&mut self, contention: Contention) {
-        let reserves = barrier::is_asymmetric() && !barrier::is_denied();
-        let object = self.object;
-        object.contention.store(contention.spent(reserves));
-        let (word, token) = (object.word.raw(), percpu::thread_token());
-        self.reserved = reserves && reservation::reserve_inside(word, &object.inside, token);
-    }
-
-    /// Stores `contention`, and releases the lock. If no other thread waits for the object,
-    /// reserves it for this thread.
-    #[cold]
-    pub(super) fn reserve(self, contention: Contention) {
-        let reserves = barrier::is_asymmetric() && !barrier::is_denied();
-        self.object.contention.store(contention.spent(reserves));
-        // A reader that finds the flag, and the word not reserved, takes the long path.
-        if reserves && lock::reservation::reserve(self.object.word.raw(), percpu::thread_token()) {
-            held::leave();
-            std::mem::forget(self);
-        }
-    }
-}
-
-impl<T: Send + 'static, L: Log<T>> Drop for ColdGuard<'_, T, L> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        held::leave();
-        let token = percpu::thread_token();
-        if self.reserved {
-            return self.object.leave_reserved(token);
-        }
-        // SAFETY: a `ColdGuard` is made by the thread that has just taken the word's lock, and the
-        // lock is released only here. The word may have become HOT since (object.W2).
-        unsafe { self.object.release_word(token) };
-    }
-}
-
-/// The object's lock, either the word's or the hot state's, or its reservation. Dropping it gives
-/// it up, also after a panic.
+/// A hold of an object by the library's own code. Dropping it gives the object up, also after a
+/// panic.
 pub(super) struct Locked<'a, T: Send + 'static, L: Log<T>> {
-    object: &'a Deferred<T, L>,
+    pub(super) object: &'a Deferred<T, L>,
     hold: Hold<T, L>,
     poison: bool,
 }
 
 impl<'a, T: Send + 'static, L: Log<T>> Locked<'a, T, L> {
-    /// Makes the guard of the hot state's lock, or of the word's if `hot` is null.
+    /// Makes the guard of a hold that this thread has, and that `held` has counted.
     #[inline(always)]
-    pub(super) fn hot(object: &'a Deferred<T, L>, hot: *const HotState<T, L>) -> Self {
-        Self { object, hold: Hold::hot(hot), poison: false }
+    pub(super) fn of(object: &'a Deferred<T, L>, hold: Hold<T, L>) -> Self {
+        Self { object, hold, poison: false }
+    }
+
+    /// Makes a guard of the word's lock, which this thread has just taken.
+    #[inline(always)]
+    pub(super) fn cold(object: &'a Deferred<T, L>) -> Self {
+        held::enter();
+        Self::of(object, Hold::LOCKED)
     }
 
     /// Makes the guard of a cold object while user code runs: if it is dropped, because the code
@@ -514,13 +447,32 @@ impl<'a, T: Send + 'static, L: Log<T>> Locked<'a, T, L> {
     pub(super) fn poisoning(object: &'a Deferred<T, L>, reserved: bool) -> Self {
         Self { object, hold: Hold::cold(reserved), poison: true }
     }
+
+    #[inline(always)]
+    pub(super) fn is_reserved(&self) -> bool {
+        self.hold.is_reserved()
+    }
+
+    /// Turns a hold by a reservation into an ordinary one. A holder that promotes the object needs
+    /// that.
+    #[cold]
+    pub(super) fn settled(mut self) -> Self {
+        if self.is_reserved() {
+            let token = percpu::thread_token();
+            reservation::give_up(self.object.word.raw(), &self.object.inside, token);
+            self.hold = Hold::LOCKED;
+        }
+        self
+    }
 }
 
 impl<T: Send + 'static, L: Log<T>> Drop for Locked<'_, T, L> {
+    // A call, so that it can be inlined also where a panic unwinds. Otherwise the guard would have
+    // to be in memory, and the locked instruction that releases the lock waits for every store
+    // before it.
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: object.W1 - the thread that made this `Locked` has the hold. No reference to the
-        // value is left: it has gone with user code, or there was none.
-        unsafe { self.object.release_slow(self.hold, self.poison) };
+        // SAFETY: object.W1 - the guard has the hold, and gives out no reference to the value.
+        unsafe { self.object.release(self.hold, self.poison) };
     }
 }

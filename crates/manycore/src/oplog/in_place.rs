@@ -10,7 +10,7 @@ use super::contention::Kind;
 use super::log::Log;
 use super::object::Deferred;
 use crate::lock;
-use crate::lock::reservation::{self, Entry};
+use crate::lock::reservation;
 use crate::percpu;
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
@@ -44,10 +44,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[inline(always)]
     fn change_reserved<R>(&self, change: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
         let (word, token) = (self.word.raw(), percpu::thread_token());
-        match reservation::enter(word, &self.inside, token) {
-            Entry::Inside => {}
-            Entry::Refused => return None,
-            Entry::Changed => return self.leave_changed_with(token, None),
+        if !self.enter_reserved(token) {
+            return None;
         }
         let Some(result) = self.change_value(change) else {
             return self.leave_unchanged(token);

@@ -16,7 +16,7 @@
 //!
 //! Laws object.W1 to object.W4 are in the header of `object`.
 
-use super::guard::{ColdGuard, Hold, ReadGuard};
+use super::guard::{Hold, Locked, ReadGuard};
 use super::hot_state::HotState;
 use super::log::Log;
 use super::object::Deferred;
@@ -37,7 +37,7 @@ use std::sync::Arc;
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Promotes the cold object that `acquire` has locked, and releases the lock.
     #[cold]
-    pub(super) fn promote_held(&self, hold: ColdGuard<'_, T, L>, admission: Admission) -> bool {
+    pub(super) fn promote_held(&self, hold: Locked<'_, T, L>, admission: Admission) -> bool {
         let eviction = self.publish_hot_state(&hold, admission);
         drop(hold);
         let admitted = eviction.is_some();
@@ -61,7 +61,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// it.
     pub(super) fn publish_hot_state(
         &self,
-        _hold: &ColdGuard<'_, T, L>,
+        _hold: &Locked<'_, T, L>,
         admission: Admission,
     ) -> Option<Option<Eviction>> {
         let (hot, word) = self.new_hot_state(percpu::thread_token());
@@ -113,7 +113,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         unsafe { (*hot).set_readers(Some(readers)) };
         // Only a locked word becomes HOT.
         let locked = lock::try_lock(self.lockable_word(), percpu::thread_token());
-        let hold = locked.map(|()| ColdGuard::of(self));
+        let hold = locked.map(|()| Locked::cold(self));
         if !self.publish(hot, word) {
             // SAFETY: made above by `Box::into_raw` (`new_hot_state`), and neither published nor in
             // the table.

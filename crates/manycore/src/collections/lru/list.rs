@@ -77,7 +77,7 @@ impl<K: Eq> List<K> {
         Some(())
     }
 
-    /// Not inlined, so that a touch of a key in the list saves few registers (`oplog`'s `ColdGuard`
+    /// Not inlined, so that a touch of a key in the list saves few registers (`oplog`'s `Locked`
     /// says what stores cost).
     #[inline(never)]
     fn insert(&mut self, hash: u64, key: K) {

@@ -8,7 +8,7 @@ use crate::oplog;
 use crate::oplog::append::Rare;
 use crate::oplog::contention::Kind;
 use crate::oplog::deferred::{not_held, poisoned};
-use crate::oplog::guard::{ColdGuard, Hold};
+use crate::oplog::guard::{Hold, Locked};
 use crate::oplog::log::Log;
 use crate::oplog::push::Refusal;
 use crate::oplog::readers::{Lane, Readers};
@@ -83,7 +83,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         // BUG: an object changes its mode while its gate is open (readers.A4).
         if self.is_shared_by(hold) && !seeded_bug!("open-promotion") {
             if let Err(refused) = self.readers.get_or_new().close(true) {
-                drop(ColdGuard::of_counted(&self.object));
+                drop(Locked::of(&self.object, hold));
                 return Err(refused);
             }
         }
@@ -120,7 +120,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             Ok(()) => {}
             Err(refused) => return Err((op, refused != Refused::Hot)),
         }
-        let hold = ColdGuard::of_counted(&self.object);
+        let hold = Locked::of(&self.object, Hold::LOCKED);
         let contention = self.object.contention.load();
         if !contention.is_shared() {
             return Err((op, false));
@@ -167,7 +167,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         if lock::try_lock(self.object.lockable_word(), percpu::thread_token()).is_err() {
             return;
         }
-        let hold = ColdGuard::of(&self.object);
+        let hold = Locked::cold(&self.object);
         if readers.is_open() && self.take_ratio(readers) >= BIASED_FROM {
             readers.open(true); // readers.A3: it was open, so this sets the bias at most
         }

@@ -3,7 +3,7 @@
 
 use super::{Bag, Builder, Commuting, builder, contents, push, spawn};
 use crate::oplog::contention::Contention;
-use crate::oplog::guard::ColdGuard;
+use crate::oplog::guard::Locked;
 use crate::oplog::{Deferred, Log, Logs, Publish};
 use crate::percpu::loom_tests::{RACE, model, must_catch};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn cold() -> Arc<Bag> {
 fn reserve<L: Log<Vec<u32>>>(object: &Deferred<Vec<u32>, L>) {
     let contention = object.contention.load();
     object.lock_word(false).expect("the object is free");
-    ColdGuard::of_counted(object).reserve(contention);
+    drop(Locked::of(object, object.reserve(contention)));
     assert!(object.contention.load().is_reserved());
 }
 
