@@ -133,7 +133,8 @@ mod word;
 mod raw;
 
 pub use crate::lock::error::TryReadError;
-pub use builder::{BuildError, Builder, Queue};
+pub use crate::oplog::BuildError;
+pub use builder::{Builder, Queue};
 pub use guard::{ReadGuard, SharedGuard};
 pub use handle::{Attached, Detached};
 pub use links::{Element, Linked, Links};

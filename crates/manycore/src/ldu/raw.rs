@@ -116,7 +116,8 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         if !word.is_queued() {
             return;
         }
-        let guard = self.hold(true, false);
+        // SAFETY: `hold` passes a set with a lock that this thread has.
+        let guard = self.hold(true, |state| unsafe { state.drain(false) });
         // A leftover mark can be no race: its changes came before this read's cut.
         assert!(
             guard.is_ok() && !marks.load().is_queued(),

@@ -150,14 +150,12 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         &self,
         pace: impl FnOnce(&mut T, Look) -> (bool, u32),
     ) -> ReadGuard<'_, T, E> {
-        self.state.lock(true).unwrap_or_else(|refused| cannot_read(refused));
-        let held = Held { state: &self.state, poison: false };
-        // SAFETY: the lock was taken just above.
-        unsafe {
-            self.state.drain(true);
-            self.state.set_pace(pace);
-        }
-        sound(ReadGuard::new(held))
+        // SAFETY: `hold` passes a set with a lock that this thread has.
+        let held = self.hold(true, |state| unsafe {
+            state.drain(true);
+            state.set_pace(pace);
+        });
+        sound(held.unwrap_or_else(|refused| cannot_read(refused)))
     }
 
     /// As [`read`](Self::read), but always makes a cut, and returns it: for an owner that notes the
@@ -165,13 +163,14 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// is raised.
     #[track_caller]
     pub(crate) fn read_cut(&self, before: impl FnOnce()) -> (ReadGuard<'_, T, E>, u64) {
-        self.state.lock(true).unwrap_or_else(|refused| cannot_read(refused));
-        let held = Held { state: &self.state, poison: false };
-        before();
-        // SAFETY: the lock was taken just above.
-        let cut = unsafe { self.state.drain_to(true, true) };
+        let mut cut = None;
+        let held = self.hold(true, |state| {
+            before();
+            // SAFETY: `hold` passes a set with a lock that this thread has.
+            cut = unsafe { state.drain_to(true, true) };
+        });
         // A poisoned set makes no cut, and then there is no guard.
-        (sound(ReadGuard::new(held)), cut.unwrap_or_default())
+        (sound(held.unwrap_or_else(|refused| cannot_read(refused))), cut.unwrap_or_default())
     }
 
     /// As [`read_shared`](Self::read_shared), with a cut as in [`read_cut`](Self::read_cut). A
@@ -186,22 +185,15 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     where
         T: Sync,
     {
-        let guard = match self.state.enter_if(|| false) {
-            Ok(Entered::Shared) => SharedGuard::new(&self.state),
-            Ok(Entered::First) => {
-                let held = Held { state: &*self.state, poison: false };
-                before();
-                // SAFETY: only this caller has the structure.
-                if let Some(cut) = unsafe { self.state.drain_to(true, true) } {
-                    // SAFETY: rounds.V1 - a `First` alone has the structure, until `after`.
-                    self.state.value.with_mut(|value| at(unsafe { &mut *value }, cut));
-                }
-                SharedGuard::after(held)
+        let bring = |state: &State<T, E>| {
+            before();
+            // SAFETY: `share` passes a set that this thread alone has.
+            if let Some(cut) = unsafe { state.drain_to(true, true) } {
+                // SAFETY: rounds.V1 - as above.
+                state.value.with_mut(|value| at(unsafe { &mut *value }, cut));
             }
-            Err(refused) => cannot_read(refused),
         };
-        assert!(!self.is_poisoned(), "{POISONED}");
-        guard
+        self.share(|| false, bring)
     }
 
     /// Returns the epoch that a change has to note if it begins now (ldu.U6). The caller's change
@@ -224,7 +216,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// As [`read`](Self::read), except for poison.
     #[track_caller]
     pub fn read_poisoned(&self) -> ReadGuard<'_, T, E> {
-        self.hold(true, true).unwrap_or_else(|refused| cannot_read(refused))
+        self.hold(true, keeping).unwrap_or_else(|refused| cannot_read(refused))
     }
 
     /// As [`read`](Self::read), unless that would wait for another reader.
@@ -236,7 +228,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// # Panics
     /// If the structure panics in this read.
     pub fn try_read(&self) -> Result<ReadGuard<'_, T, E>, TryReadError> {
-        let guard = self.hold(false, true).map_err(|_| TryReadError::Busy)?;
+        let guard = self.hold(false, keeping).map_err(|_| TryReadError::Busy)?;
         if guard.is_poisoned() { Err(TryReadError::Poisoned) } else { Ok(guard) }
     }
 
@@ -251,7 +243,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     where
         T: Sync,
     {
-        self.read_shared_at(None::<fn(&mut T, Look) -> (bool, u32)>)
+        self.share(|| self.is_current(), keeping)
     }
 
     /// As [`read_shared`](Self::read_shared). If this reader brings the structure up to date,
@@ -260,38 +252,55 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     #[track_caller]
     pub(crate) fn read_shared_at(
         &self,
-        pace: Option<impl FnOnce(&mut T, Look) -> (bool, u32)>,
+        pace: impl FnOnce(&mut T, Look) -> (bool, u32),
     ) -> SharedGuard<'_, T, E>
     where
         T: Sync,
     {
-        let guard = match self.state.enter() {
+        // SAFETY: `share` passes a set that this thread alone has.
+        let bring = |state: &State<T, E>| unsafe {
+            state.drain(true);
+            state.set_pace(pace);
+        };
+        self.share(|| self.is_current(), bring)
+    }
+
+    /// Holds the set after `bring` has brought it up to date.
+    #[track_caller]
+    pub(super) fn hold(
+        &self,
+        wait: bool,
+        bring: impl FnOnce(&State<T, E>),
+    ) -> Result<ReadGuard<'_, T, E>, Refused> {
+        self.state.lock(wait)?;
+        let held = Held { state: &self.state, poison: false };
+        bring(held.state);
+        Ok(ReadGuard::new(held))
+    }
+
+    /// Shares the set, after this reader has brought it up to date by `bring`, or another reader
+    /// has.
+    #[track_caller]
+    fn share(
+        &self,
+        is_current: impl Fn() -> bool,
+        bring: impl FnOnce(&State<T, E>),
+    ) -> SharedGuard<'_, T, E>
+    where
+        T: Sync,
+    {
+        let guard = match self.state.enter(is_current) {
             Ok(Entered::Shared) => SharedGuard::new(&self.state),
             Ok(Entered::First) => {
+                // A `First` alone has the structure, until `after` (rounds.V1).
                 let held = Held { state: &*self.state, poison: false };
-                // SAFETY: only this caller has the structure.
-                unsafe {
-                    self.state.drain(true);
-                    if let Some(pace) = pace {
-                        self.state.set_pace(pace);
-                    }
-                }
+                bring(held.state);
                 SharedGuard::after(held)
             }
             Err(refused) => cannot_read(refused),
         };
         assert!(!self.is_poisoned(), "{POISONED}");
         guard
-    }
-
-    /// Holds the set, up to date. With `keep`, busy members stay queued.
-    #[track_caller]
-    pub(super) fn hold(&self, wait: bool, keep: bool) -> Result<ReadGuard<'_, T, E>, Refused> {
-        self.state.lock(wait)?;
-        let held = Held { state: &self.state, poison: false };
-        // SAFETY: the lock was taken just above.
-        unsafe { self.state.drain(keep) };
-        Ok(ReadGuard::new(held))
     }
 
     /// Applies what is pending and frees what was given up: the same as dropping a
@@ -380,6 +389,12 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         drop(held);
         stats
     }
+}
+
+/// Brings a set up to date that this thread alone has. Busy members stay queued.
+fn keeping<T: Structure<E>, E: Linked>(state: &State<T, E>) {
+    // SAFETY: `hold` and `share` pass a set that this thread alone has.
+    unsafe { state.drain(true) };
 }
 
 const POISONED: &str = "manycore: the set is poisoned, because its structure panicked; repair it \

@@ -89,16 +89,10 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         Of::new("DeferredSet", self)
     }
 
-    /// Enters to share the structure, up to date. Returns `First` if the caller has to bring it up
-    /// to date.
+    /// Enters to share the structure. Returns `First` if the caller has to bring it up to date.
+    /// `is_current` returns true if it is.
     #[track_caller]
-    pub(super) fn enter(&self) -> Result<Entered, Refused> {
-        self.enter_if(|| self.is_current())
-    }
-
-    /// As [`enter`](Self::enter); `is_current` returns true if the structure is up to date.
-    #[track_caller]
-    pub(super) fn enter_if(&self, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
+    pub(super) fn enter(&self, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
         self.read_side.rounds.enter(self.of(), is_current)
     }
 

@@ -326,8 +326,11 @@ impl<T: Send + Sync + 'static, S: MemberStore<T>> MemberPool<T, S> {
     where
         S: Sync,
     {
-        let pace = S::AT_PACE.then_some(|told: &mut _, look| self.pace(told, look));
-        guarded(|| self.set.read_shared_at(pace), |told| f(&told.members), || ())
+        let read = || match S::AT_PACE {
+            true => self.set.read_shared_at(|told, look| self.pace(told, look)),
+            false => self.set.read_shared(),
+        };
+        guarded(read, |told| f(&told.members), || ())
     }
 
     /// Same as [`read`](Self::read), for a reader that changes the structure, though not its

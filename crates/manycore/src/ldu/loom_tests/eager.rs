@@ -29,7 +29,7 @@ fn remove(set: &Set, member: NonNull<Member>) {
 }
 
 fn shared_contents(set: &Set, eager: bool) -> Vec<u32> {
-    let shared = set.read_shared_at(Some(|_: &mut _, _| (eager, 1)));
+    let shared = set.read_shared_at(|_, _| (eager, 1));
     let seen = shared.0.clone();
     assert_eq!(seen, shared.0, "the structure changed under a reader");
     seen
