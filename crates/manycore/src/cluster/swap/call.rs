@@ -10,18 +10,6 @@ use crate::sync::{AtomicBool, AtomicPtr, Backoff, Ordering, UnsafeCell, seeded_b
 use std::ptr;
 use std::sync::Arc;
 
-/// A call inside of the object that entered by the slow path. No swap completes until it is
-/// dropped.
-struct Inside<'a, F: ?Sized> {
-    top: &'a F,
-    _how: Announcement<'a>,
-}
-
-enum Announcement<'a> {
-    Announced(#[allow(dead_code, reason = "for its drop")] Call),
-    Counted(#[allow(dead_code, reason = "for its drop")] Counted<'a>),
-}
-
 /// A call that is counted in the object.
 struct Counted<'a> {
     door: &'a Admission,
@@ -100,41 +88,30 @@ impl<F: Family + ?Sized> Swappable<F> {
     fn call_slow<R>(&self, call: impl FnOnce(&F) -> R) -> R {
         let mut backoff = Backoff::new();
         loop {
-            if let Some(inside) = self.try_enter() {
-                return call(inside.top);
+            let depth = assert_may_call();
+            // BUG: a thread inside a call waits at a closed object as all others do (cluster.H2).
+            let is_insider = depth > 0 && !seeded_bug!("unadmitted-insider");
+            // After the thread's destructors there is no slot to announce in.
+            if is_insider || percpu::own_slot().is_none() {
+                if self.rest.door.admit() {
+                    let _counted = Counted { door: &self.rest.door, _depth: calls::deeper() };
+                    // ORDER: Acquire; as in `enter_announced`. The count, too, was read with
+                    // Acquire.
+                    let gate = self.gate.load(Ordering::Acquire);
+                    // SAFETY: admission.W2 - not sealed before this call is counted out, so no
+                    // swapper exchanges it.
+                    return call(unsafe { &(*top_of(gate)).0 });
+                }
+            // Looks before the announcement, which would delay the swapper.
+            // ORDER: Relaxed; looked at again below.
+            } else if !is_closed(self.gate.load(Ordering::Relaxed)) {
+                if let Some((_announced, top)) = self.enter_announced() {
+                    return call(top);
+                }
             }
             if !self.rest.transfer.help() {
                 backoff.pause();
             }
         }
-    }
-
-    /// Enters, if a call of this thread is admitted now.
-    fn try_enter(&self) -> Option<Inside<'_, F>> {
-        let depth = assert_may_call();
-        // BUG: a thread inside a call waits at a closed object as all others do (cluster.H2).
-        let is_insider = depth > 0 && !seeded_bug!("unadmitted-insider");
-        // After the thread's destructors there is no slot to announce in.
-        if is_insider || percpu::own_slot().is_none() {
-            return self.rest.door.admit().then(|| self.counted());
-        }
-        // Looks before the announcement, which would delay the swapper.
-        // ORDER: Relaxed; looked at again below.
-        if is_closed(self.gate.load(Ordering::Relaxed)) {
-            return None;
-        }
-        let (announced, top) = self.enter_announced()?;
-        Some(Inside { top, _how: Announcement::Announced(announced) })
-    }
-
-    /// Makes the guard of a call that has just been admitted.
-    fn counted(&self) -> Inside<'_, F> {
-        let how = Announcement::Counted(Counted { door: &self.rest.door, _depth: calls::deeper() });
-        // ORDER: Acquire; as in `enter_announced`. The count, too, was read with Acquire.
-        let gate = self.gate.load(Ordering::Acquire);
-        // SAFETY: admission.W2 - not sealed before this call is counted out, so no swapper
-        // exchanges it.
-        let top: &F = unsafe { &(*top_of(gate)).0 };
-        Inside { top, _how: how }
     }
 }
