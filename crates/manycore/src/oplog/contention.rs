@@ -22,12 +22,11 @@ const UPDATE: u32 = 1;
 const READ: u32 = 1 << WIDTH;
 const COUNTS: u32 = MOST * (UPDATE + READ);
 const WAIT: u32 = 1 << (2 * WIDTH);
-/// The number of uses that had to wait. While the object asks for no logs, these are the lowest
-/// bits of the reads at the last time that updates were due.
+/// The number of uses that had to wait.
 const WAITS: u32 = 0x7 * WAIT;
 /// The object keeps the mode that it was pinned to (`adaptive`).
 const PINNED: u32 = 1 << 25;
-/// The object asks for no logs before its reads are due.
+/// The object asks for no logs.
 const RESTING: u32 = 1 << 26;
 /// The object is, or was, reserved for a thread. That happens once in its life (reservation.N4).
 const SPENT: u32 = 1 << 27;
@@ -141,18 +140,9 @@ impl Contention {
     /// Returns the value after a count was due and the object was not reserved.
     pub(super) fn looked_at(self) -> Self {
         let halved = |kind: Kind| self.count(kind) / 2 * kind.one();
-        let rest = self.0 & !(COUNTS | WAITS);
-        if !self.is_resting() {
-            return Self(rest | halved(Kind::Update) | halved(Kind::Read));
-        }
-        // A rest is over after the given number of reads, or if there was no read for very many
-        // updates.
-        let reads = self.count(Kind::Read);
-        let seen = reads & (WAITS / WAIT);
-        if self.is_due(Kind::Read) || self.waits() == seen {
-            return Self(rest & !RESTING);
-        }
-        Self(rest | halved(Kind::Update) | (reads * READ) | (seen * WAIT))
+        // A rest is over if there was no read for very many updates.
+        let kept = if self.count(Kind::Read) == 0 { FLAGS & !RESTING } else { FLAGS };
+        Self(self.0 & kept | halved(Kind::Update) | halved(Kind::Read))
     }
 
     /// Returns the value of an object that is `reserved` now, or that will never be.
@@ -160,22 +150,10 @@ impl Contention {
         Self(self.0 & !(COUNTS | RESERVED) | SPENT | if reserved { RESERVED } else { 0 })
     }
 
-    /// Returns the value of an object that will never be reserved, and rests for this many reads,
-    /// or for as many as can be counted.
-    pub(super) fn resting_for(self, reads: u32) -> Self {
+    /// Returns the value of an object that will never be reserved, and rests or no longer does.
+    pub(super) fn resting(self, rests: bool) -> Self {
         let flags = self.flags().unreserved().0 & !RESTING | SPENT;
-        match reads.min(DUE - 1) {
-            0 => Self(flags),
-            reads => {
-                let begin = DUE - reads;
-                let unseen = begin.wrapping_sub(1) & (WAITS / WAIT);
-                Self(flags | RESTING | (begin * READ) | (unseen * WAIT))
-            }
-        }
-    }
-
-    pub(super) fn is_resting(self) -> bool {
-        self.0 & RESTING != 0
+        Self(flags | if rests { RESTING } else { 0 })
     }
 
     /// Returns the value after an update that had to wait for the lock, and whether the object
@@ -317,7 +295,7 @@ mod tests {
 
     #[test]
     fn each_use_changes_the_word() {
-        for mut seen in [NONE, Contention(SPENT), NONE.resting_for(40)] {
+        for mut seen in [NONE, Contention(SPENT), NONE.resting(true)] {
             for at in 0..10 * MOST {
                 let kind = if at % 3 == 0 { Kind::Update } else { Kind::Read };
                 let next = used(seen, kind);
@@ -354,26 +332,18 @@ mod tests {
     }
 
     #[test]
-    fn rest_is_over_after_so_many_reads_or_very_many_updates() {
-        let rested = NONE.resting_for(3);
-        assert!(rested.is_resting() && rested.flags() == Contention(SPENT | RESTING));
+    fn rest_lasts_until_it_is_ended_or_very_many_updates_come_without_a_read() {
+        let is_resting = |seen: Contention| seen.0 & RESTING != 0;
+        let rested = NONE.resting(true);
+        assert_eq!(rested.flags(), Contention(SPENT | RESTING));
         let mut seen = rested;
-        for left in [3, 2, 1] {
-            assert!(seen.is_resting(), "{left} left");
-            let waited = used_times(seen, Kind::Update, 5 * DUE / 2).after_wait();
-            assert!(waited == (waited.0, false) || left == 3);
-            seen = used(used_times(seen, Kind::Update, 7), Kind::Read);
-        }
-        assert!(!seen.is_resting(), "{seen:?}");
-        assert!(used_times(rested, Kind::Update, DUE).is_resting(), "a read may come yet");
-        assert!(!used_times(rested, Kind::Update, 3 * DUE).is_resting(), "there is no read");
-        let long = NONE.resting_for(u32::MAX);
-        let mut seen = long;
-        for _ in 0..DUE / 2 {
+        for _ in 0..10 * DUE {
             seen = used(used_times(seen, Kind::Update, 100), Kind::Read);
-            assert!(seen.is_resting());
+            assert_eq!((seen.after_wait(), is_resting(seen)), ((seen, false), true));
         }
-        assert!(!long.resting_for(0).is_resting() && !NONE.resting_for(0).is_resting());
+        assert_eq!(seen.resting(false).flags(), Contention(SPENT));
+        assert!(is_resting(used_times(rested, Kind::Update, DUE - 1)), "a read may come yet");
+        assert!(!is_resting(used_times(rested, Kind::Update, 2 * DUE)), "there is no read");
     }
 
     #[test]

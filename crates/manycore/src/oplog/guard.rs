@@ -172,23 +172,23 @@ impl<T: Send + 'static, L: Log<T>> ReadGuard<'_, T, L> {
         !self.hold.state().is_null()
     }
 
-    /// Takes the object's logs away. For the next `reads` reads the object asks for none, unless
-    /// there are a thousand updates without a read; 0 ends the rest. Not for a poisoned object. An
+    /// Takes the object's logs away, and lets it ask for none until the rest is ended, or until
+    /// there are a thousand updates without a read. Or ends the rest. Not for a poisoned object. An
     /// object that always has logs keeps them.
     ///
     /// # Panics
     /// If an update panics that is applied here.
     #[cold]
-    pub(crate) fn rest(&mut self, reads: u32) {
+    pub(crate) fn rest(&mut self, rests: bool) {
         let object = self.object;
         if object.config.always_logs() || self.hold.is_reserved() {
             return;
         }
-        if reads > 0 {
+        if rests {
             object.demote_guard(self);
         }
         if !self.is_hot() {
-            object.contention.store(object.contention.load().resting_for(reads));
+            object.contention.store(object.contention.load().resting(rests));
         }
     }
 }
@@ -237,9 +237,9 @@ impl<T: Send + 'static, L: Log<T>> Drop for ReadGuard<'_, T, L> {
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// As [`ReadGuard::rest`], for an object that no other thread knows yet.
-    pub(crate) fn rest_at_first(&mut self, reads: u32) {
+    pub(crate) fn rest_at_first(&mut self) {
         if !self.config.always_logs() {
-            self.contention.store(self.contention.load().resting_for(reads));
+            self.contention.store(self.contention.load().resting(true));
         }
     }
 

@@ -32,7 +32,7 @@ impl<E: Send + 'static> SmallForm for Few<E> {
         let settings = self.settings.take().expect("promoted.P1: a queue is promoted once");
         let mut inbox = Deferred::<_, Run<E>>::with_config(inbox, settings);
         if contended && self.tunes {
-            inbox.rest_at_first(u32::MAX); // the receiver finds out whether logs pay (`front`)
+            inbox.rest_at_first(); // the receiver finds out whether logs pay (`front`)
         }
         Full::new(inbox, signals, self.tunes)
     }

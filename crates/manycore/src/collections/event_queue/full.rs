@@ -224,8 +224,8 @@ impl<E: Send + 'static> Full<E> {
         match front.tuning.advise(seen, || Clock::system().ticks_now()) {
             Advice::Keep => {}
             Advice::Promote => front.promotes = true,
-            Advice::Rest => inbox.rest(u32::MAX),
-            Advice::Contend => inbox.rest(0),
+            Advice::Rest => inbox.rest(true),
+            Advice::Contend => inbox.rest(false),
         }
         if front.tuning.begins() {
             inbox.forget_senders();

@@ -188,8 +188,8 @@ impl<K: Eq + Hash + Send + 'static> Lru<K> {
     fn pace_what_had_logs(list: &mut ReadGuard<'_, List<K>, Recent<K>>) {
         let logged = list.is_hot();
         let Some(pace) = &mut list.pace else { return };
-        if let Some(reads) = pace.look(logged, || Clock::system().ticks_now()) {
-            list.rest(reads);
+        if let Some(rests) = pace.look(logged, || Clock::system().ticks_now()) {
+            list.rest(rests);
         }
     }
 

@@ -18,8 +18,6 @@ use std::mem::{replace, take};
 const FEW: usize = 2;
 /// Evictions in a window.
 const READS: u32 = 32;
-/// Evictions for which the list has no logs, unless it is told again.
-const REST: u32 = 4 * READS;
 
 /// See the module header.
 #[derive(Debug, Default)]
@@ -39,10 +37,10 @@ impl Pace {
         self.is_crowded |= logs > FEW;
     }
 
-    /// Counts an eviction; `logged` says whether the list had logs before it. Returns for how many
-    /// further evictions the list is to have none, if that changes.
+    /// Counts an eviction; `logged` says whether the list had logs before it. Returns
+    /// whether the list is to have none from now on, if that changes.
     #[inline]
-    pub(super) fn look(&mut self, logged: bool, now: impl FnOnce() -> u64) -> Option<u32> {
+    pub(super) fn look(&mut self, logged: bool, now: impl FnOnce() -> u64) -> Option<bool> {
         self.reads += 1;
         if self.reads < READS {
             return None;
@@ -51,7 +49,7 @@ impl Pace {
     }
 
     #[inline(never)]
-    fn end_window(&mut self, logged: bool, now: u64) -> Option<u32> {
+    fn end_window(&mut self, logged: bool, now: u64) -> Option<bool> {
         let ticks = now.saturating_sub(replace(&mut self.began, now));
         let (_, is_crowded) = (take(&mut self.reads), take(&mut self.is_crowded));
         if !logged && !self.trial.is_second() {
@@ -59,9 +57,9 @@ impl Pace {
             return None;
         }
         match self.trial.note(!logged, READS.into(), ticks, !logged || !is_crowded) {
-            true => Some(REST),
+            true => Some(true),
             false if logged => None,
-            false => Some(0),
+            false => Some(false),
         }
     }
 }
@@ -75,7 +73,7 @@ mod tests {
     struct Run {
         pace: Pace,
         ticks: u64,
-        rest: u32,
+        rests: bool,
         evictions: u64,
     }
 
@@ -85,15 +83,14 @@ mod tests {
         fn logged_share(&mut self, touches: u32, ticks: [u64; 2], evictions: u64) -> u64 {
             let mut logged_ones = 0;
             for _ in 0..evictions {
-                let logged = self.rest == 0;
+                let logged = !self.rests;
                 self.evictions += 1;
-                self.rest = self.rest.saturating_sub(1);
                 // A thread is preempted now and then.
                 let preempted = if self.evictions % 1000 == 7 { 1_000_000 } else { 0 };
                 self.ticks += u64::from(touches) * ticks[usize::from(logged)] + preempted;
                 logged_ones += u64::from(logged);
-                if let Some(rest) = self.pace.look(logged, || self.ticks) {
-                    self.rest = rest;
+                if let Some(rests) = self.pace.look(logged, || self.ticks) {
+                    self.rests = rests;
                 }
             }
             logged_ones * 100 / evictions
