@@ -122,9 +122,11 @@ fn tag_of(hash: u64) -> u64 {
 /// used slot is set, too.
 #[inline(always)]
 fn hits(word: u64, hash: u64) -> u64 {
-    // In the byte of a used slot, the high bits of word and tag cancel out. So the subtraction sets
-    // that bit if the byte is zero: if the tags are equal.
-    (word ^ (tag_of(hash) * ONES)).wrapping_sub(ONES) & word & USED
+    // The high bit of a byte says whether the slot is used, and the rest is zero if the tags are
+    // equal. So the subtraction clears the high bit of a used slot only if the tags are equal. (It
+    // borrows only from the byte behind a free slot, and only if the tag is zero.)
+    let unlike = word ^ ((hash >> 57) * ONES);
+    unlike & !unlike.wrapping_sub(ONES) & USED
 }
 
 #[inline(always)]
@@ -846,6 +848,37 @@ impl<K, V> Drop for Table<K, V> {
             // SAFETY: `spare` made it, and the chains that lead to it belong to the table, which is
             // dropped.
             drop(unsafe { Box::from_raw(bucket.as_ptr()) });
+        }
+    }
+}
+
+#[cfg(all(test, not(any(manycore_loom, manycore_shuttle))))]
+mod tests {
+    use super::super::mixed;
+    use super::*;
+
+    #[test]
+    fn hits_are_all_used_slots_with_the_tag_and_no_free_slot() {
+        let mut number = 0_u64;
+        let mut next = || {
+            number = number.wrapping_add(0xbf58_476d_1ce4_e5b9);
+            mixed(mixed(number))
+        };
+        for _ in 0..if cfg!(miri) { 100 } else { 100_000 } {
+            let hash = if next() % 4 == 0 { 0 } else { next() };
+            let (mut word, mut same, mut used) = (next() & !((1 << 56) - 1), 0, 0);
+            for slot in 0..SLOTS {
+                let byte = match next() % 4 {
+                    0 => 0,
+                    1 => tag_of(hash),
+                    _ => next() & 0x7f | 0x80,
+                };
+                word |= byte << (8 * slot);
+                same |= u64::from(byte == tag_of(hash)) << (8 * slot + 7);
+                used |= (byte & 0x80) << (8 * slot);
+            }
+            let hits = hits(word, hash);
+            assert_eq!((hits & same, hits & !used), (same, 0), "{word:x} {hash:x}");
         }
     }
 }

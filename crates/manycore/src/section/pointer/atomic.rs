@@ -123,7 +123,8 @@ impl<T: ?Sized + Pointable> Atomic<T> {
     /// The link never has a tag.
     #[inline(always)]
     pub(crate) unsafe fn look_untagged<'s>(&self, section: &'s Section<'_>) -> Option<&'s T> {
-        let raw = section.protect_now(&self.raw)?;
+        // (Null in place of `None`: the compiler then tests both at once.)
+        let raw = section.protect_now(&self.raw).unwrap_or(ptr::null_mut());
         debug_assert!(raw.addr() & Shared::<T>::MAX_TAG == 0, "section.E4: it has a tag");
         // SAFETY: null, or a node that this section keeps, found by a link without a tag
         // (# Safety): as in `Shared::as_ref`.

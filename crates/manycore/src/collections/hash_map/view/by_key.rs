@@ -26,7 +26,11 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.find_key(self.hash(key), key).map(|entry| &entry.value)
+        let (hash, is_key) = (self.hash(key), |own: &K| own.borrow() == key);
+        match self.find_now(hash, is_key) {
+            Some(found) => found.map(|entry| &entry.value),
+            None => self.find_slow(hash, is_key).map(|entry| &entry.value),
+        }
     }
 
     /// Returns the map's own key and its value.
