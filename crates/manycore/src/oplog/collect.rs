@@ -149,8 +149,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             }
             let new = self.note_collected(slot, local, index, busy);
             inner.window += new;
-            // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
-            unsafe { self.count(|counts| counts.collected += new) };
+            inner.collected += new;
         });
     }
 
@@ -216,7 +215,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         if inner.late == 0 {
             return;
         }
-        let Inner { collected_logs, late, window, .. } = inner;
+        let Inner { collected_logs, late, window, collected, .. } = inner;
         let log = collected_logs.begin();
         while *late != 0 {
             let Some((stamp, op)) = self.late.pop() else {
@@ -226,14 +225,10 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             };
             *late -= 1;
             *window += 1;
+            *collected += 1;
             // SAFETY: the lock guards the counts, and the caller holds it: it has `inner`, which
             // only the lock's holder reaches.
-            unsafe {
-                self.count(|counts| {
-                    counts.appended_before += 1;
-                    counts.collected += 1;
-                });
-            }
+            unsafe { self.count(|counts| counts.appended_before += 1) };
             log.push(op, stamp);
         }
     }

@@ -111,8 +111,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.list_dirty(&mut inner.slots);
         let harvest = tree.harvest(closed.number(), own, &mut inner.collected_logs);
         inner.window += harvest.updates;
-        // SAFETY: the lock guards the counts, and the caller holds it: it has `inner`.
-        unsafe { self.count(|counts| counts.collected += harvest.updates) };
+        inner.collected += harvest.updates;
         inner.slots.retain(|index| !harvest.slots.has(*index));
         let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
         self.wait_for_updaters(&inner.slots, answered);

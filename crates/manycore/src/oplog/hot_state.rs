@@ -123,8 +123,6 @@ const ORPHANED: u32 = 8;
 pub(super) struct Counts {
     /// Updates appended to logs that an eviction has freed.
     pub(super) appended_before: u64,
-    /// Updates that reads have collected, and that wait to be applied.
-    pub(super) collected: u64,
     /// Updates that have been collected and applied, or absorbed before that.
     pub(super) merged: u64,
     pub(super) applied: u64,
@@ -152,7 +150,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             max_bytes: config.max_bytes,
             hardware: clock.hardware(),
             first: std::array::from_fn(SlotPtr::from),
-            logs: AtomicPtr::new(LogSet::with_collected_logs(Vec::new())),
+            logs: AtomicPtr::new(LogSet::with_collected_logs(Vec::new(), 0)),
             max_delay,
             config,
             readers: AtomicPtr::new(ptr::null_mut()),

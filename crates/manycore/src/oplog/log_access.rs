@@ -117,7 +117,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     #[cold]
     fn make_logs(&self) -> &LogSet<L> {
         debug_assert!(self.is_evicted(), "log_set.C10: an open hot state has no log set");
-        let made = LogSet::with_collected_logs(Vec::new());
+        let made = LogSet::with_collected_logs(Vec::new(), 0);
         // ORDER: Release; pairs with Acquire in `logs_if_any`. Only the lock's holder stores.
         self.logs.store(made, Ordering::Release);
         // SAFETY: log_set.C10 - made above, and only the lock's holder frees it.
@@ -136,13 +136,21 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         let Some(old) = self.logs_if_any() else { return };
         let appended = self.appended();
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
-        let collected_logs = old.inner.with_mut(|inner| unsafe { (*inner).collected_logs.take() });
+        let (collected_logs, collected) = old
+            .inner
+            .with_mut(|inner| unsafe { ((*inner).collected_logs.take(), (*inner).collected) });
+        let is_empty = collected_logs.is_empty();
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
-        unsafe { self.count(|counts| counts.appended_before += appended) };
-        let kept = if collected_logs.is_empty() {
+        unsafe {
+            self.count(|counts| {
+                counts.appended_before += appended;
+                counts.merged += if is_empty { collected } else { 0 };
+            });
+        }
+        let kept = if is_empty {
             ptr::null_mut()
         } else {
-            LogSet::with_collected_logs(collected_logs)
+            LogSet::with_collected_logs(collected_logs, collected)
         };
         // SAFETY: log_set.C10: the object is not in the table, no updater is inside, and the caller
         // holds the lock.

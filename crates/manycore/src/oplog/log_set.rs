@@ -33,6 +33,8 @@ pub(super) struct Inner<L> {
     pub(super) numbers: Numbers,
     /// The number of updates since the last read.
     pub(super) window: u64,
+    /// Updates that have been collected, and that no merge has counted yet.
+    pub(super) collected: u64,
     /// True if a biased read had to call membarrier, because an updater did not answer.
     pub(super) unanswered: bool,
     pub(super) policy: Policy,
@@ -55,13 +57,14 @@ pub(super) struct LogSet<L> {
 
 impl<L: Default> LogSet<L> {
     /// Makes a boxed log set with logs that were collected earlier and not applied yet.
-    pub(super) fn with_collected_logs(collected_logs: Vec<L>) -> *mut Self {
+    pub(super) fn with_collected_logs(collected_logs: Vec<L>, collected: u64) -> *mut Self {
         let inner = Inner {
             collected_logs: CollectedLogs::of(collected_logs),
             slots: Vec::new(),
             late: 0,
             numbers: Numbers::default(),
             window: 0,
+            collected,
             unanswered: false,
             policy: Policy::default(),
         };

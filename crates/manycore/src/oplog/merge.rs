@@ -197,8 +197,9 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
                 std::mem::forget(poison);
             });
         }
+        let collected = std::mem::take(&mut inner.collected);
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
-        unsafe { self.count(|counts| counts.merged += std::mem::take(&mut counts.collected)) };
+        unsafe { self.count(|counts| counts.merged += collected) };
     }
 
     /// Returns what the last read found.
