@@ -104,10 +104,9 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
         self
     }
 
-    /// Makes the pool, if there is none.
-    #[cfg(all(test, not(manycore_shuttle)))]
-    pub(in crate::collections) fn promote(&self) {
-        self.forms.promote();
+    /// Returns the large form, which it makes if there is none.
+    pub(in crate::collections) fn promote(&self) -> &Many<T, S> {
+        self.forms.promote()
     }
 
     /// Returns the large form, if there is one.
@@ -118,9 +117,23 @@ impl<T: Send + Sync + 'static, S: Store<T>> FewMembers<T, S> {
 
     #[inline(always)]
     pub(in crate::collections) fn enter(&self, value: T) -> NonNull<T> {
+        self.enter_then(value, |_, _| {})
+    }
+
+    /// Enters a value, and calls `then` with it if there is a large form.
+    #[inline(always)]
+    pub(in crate::collections) fn enter_then(
+        &self,
+        value: T,
+        then: impl FnOnce(NonNull<T>, &Many<T, S>),
+    ) -> NonNull<T> {
         match self.forms.small() {
             Ok(mut few) => few.enter(value),
-            Err(many) => many.pool.enter(value),
+            Err(many) => {
+                let entered = many.pool.enter(value);
+                then(entered, many);
+                entered
+            }
         }
     }
 

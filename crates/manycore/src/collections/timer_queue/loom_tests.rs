@@ -35,7 +35,7 @@ fn beside_an_advance(is_small: bool, act: fn(super::Timer<'_, Value>) -> usize) 
     model(3, move || {
         let timers = FewMembers::new(Queue::Global);
         let timers = if is_small { timers } else { timers.promoted() };
-        let queue = Arc::new(TimerQueue { timers, watch: None });
+        let queue = Arc::new(TimerQueue { timers });
         let (value, cell) = Value::new();
         let other = {
             let queue = Arc::clone(&queue);
@@ -94,13 +94,12 @@ fn loom_value_taken_without_a_look_is_caught() {
     must_catch("timer-taken-twice", test, &signs);
 }
 
-fn found_or_told_of(is_small: bool) {
-    model(3, move || {
+#[test]
+fn loom_timer_is_found_or_told_of() {
+    model(3, || {
         let told = Arc::new(AtomicUsize::new(0));
         let hook = Arc::clone(&told);
-        let timers = FewMembers::new(Queue::Global);
-        let timers = if is_small { timers } else { timers.promoted() };
-        let queue = TimerQueue { timers, watch: None }.on_earlier(move |_| {
+        let queue = TimerQueue::with_queue(Queue::Global).on_earlier(move |_| {
             hook.fetch_add(1, Ordering::Relaxed);
         });
         queue.insert(3, 0).detach();
@@ -120,18 +119,7 @@ fn found_or_told_of(is_small: bool) {
 }
 
 #[test]
-fn loom_timer_is_found_or_told_of() {
-    found_or_told_of(false);
-}
-
-#[test]
-fn loom_timer_of_a_small_queue_is_found_or_told_of() {
-    found_or_told_of(true);
-}
-
-#[test]
 fn loom_look_before_the_bound_is_raised_is_caught() {
-    let test =
-        "collections::timer_queue::loom_tests::loom_timer_of_a_small_queue_is_found_or_told_of";
+    let test = "collections::timer_queue::loom_tests::loom_timer_is_found_or_told_of";
     must_catch("timer-look-before-watch", test, &["neither found nor told of"]);
 }

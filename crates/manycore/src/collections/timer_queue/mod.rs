@@ -40,7 +40,7 @@ use crate::sync::{AtomicUsize, Ordering, UnsafeCell, model_failed, run_each, see
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit, forget};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The value was taken (timer_queue.T1).
 const TAKEN: usize = 1;
@@ -177,7 +177,8 @@ impl<T: Send + 'static> MemberStore<Item<T>> for Timers<T> {
 }
 
 impl<T: Send + 'static> Store<Item<T>> for Timers<T> {
-    type Beside = ();
+    /// A hook, set before the queue is shared. (A queue with a hook is large.)
+    type Beside = OnceLock<Watch>;
 
     fn runs_users_code(&self, _: usize) -> bool {
         false // timer_queue.T4
@@ -257,7 +258,6 @@ impl<T> Drop for Timers<T> {
 #[doc(alias = "TTL")]
 pub struct TimerQueue<T: Send + 'static> {
     timers: FewMembers<Item<T>, Timers<T>>,
-    watch: Option<Box<Watch>>,
 }
 
 impl<T: Send + 'static> TimerQueue<T> {
@@ -270,7 +270,7 @@ impl<T: Send + 'static> TimerQueue<T> {
     /// Makes an empty queue at time zero. With [`Queue::Global`] it takes less memory.
     #[must_use]
     pub fn with_queue(queue: Queue) -> Self {
-        Self { timers: FewMembers::new(queue), watch: None }
+        Self { timers: FewMembers::new(queue) }
     }
 
     /// Has a hook called when a timer is set that is due before all that
@@ -281,7 +281,11 @@ impl<T: Send + 'static> TimerQueue<T> {
     /// lock. Wake the timekeeper in it. That has to call `next_deadline` again before it sleeps
     /// again; until it does, only still earlier deadlines call the hook. It may be called without
     /// need, at a deadline that has been told of or is past. If it panics, the timer is cancelled.
-    /// Cost: a fence for each timer that is set; a queue without a hook has one branch.
+    /// Cost: the queue is large from the beginning, and setting a timer takes a fence more. A queue
+    /// without a hook pays nothing while it is small, and a branch when it is large.
+    ///
+    /// # Panics
+    /// If the queue has a hook.
     ///
     /// ```
     /// use manycore::collections::TimerQueue;
@@ -314,8 +318,9 @@ impl<T: Send + 'static> TimerQueue<T> {
     /// In asynchronous code, let the hook notify a task that sleeps until the next deadline or the
     /// notice, whichever is first.
     #[must_use]
-    pub fn on_earlier(mut self, hook: impl Fn(u64) + Send + Sync + 'static) -> Self {
-        self.watch = Some(Box::new(Watch::new(Box::new(hook))));
+    pub fn on_earlier(self, hook: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        let is_first = self.timers.promote().beside.set(Watch::new(Box::new(hook))).is_ok();
+        assert!(is_first, "manycore: this TimerQueue has a hook already");
         self
     }
 
@@ -325,19 +330,7 @@ impl<T: Send + 'static> TimerQueue<T> {
     /// [`insert_owned`](Self::insert_owned).
     #[inline]
     pub fn insert(&self, deadline: u64, value: T) -> Timer<'_, T> {
-        match &self.watch {
-            None => Timer { item: self.enter(deadline, value), queue: self },
-            Some(watch) => self.insert_watched(watch, deadline, value),
-        }
-    }
-
-    /// Apart from `insert`, which would keep the handle for an end that the hook's panic brings.
-    #[cold]
-    #[inline(never)]
-    fn insert_watched(&self, watch: &Watch, deadline: u64, value: T) -> Timer<'_, T> {
-        let timer = Timer { item: self.enter(deadline, value), queue: self };
-        watch.inserted(deadline);
-        timer
+        Timer { item: self.enter(deadline, value), queue: self }
     }
 
     /// Same as [`insert`](Self::insert), with a timer that keeps the queue alive. [`Owner`] says
@@ -354,7 +347,20 @@ impl<T: Send + 'static> TimerQueue<T> {
     #[inline]
     fn enter(&self, deadline: u64, value: T) -> NonNull<Item<T>> {
         let value = UnsafeCell::new(MaybeUninit::new(value));
-        self.timers.enter(Item { deadline, state: AtomicUsize::new(0), value })
+        let item = Item { deadline, state: AtomicUsize::new(0), value };
+        self.timers.enter_then(item, |item, many| {
+            if let Some(watch) = many.beside.get() {
+                self.tell(watch, item, deadline);
+            }
+        })
+    }
+
+    /// Tells the hook of a new timer, which is cancelled if it panics.
+    #[cold]
+    fn tell(&self, watch: &Watch, item: NonNull<Item<T>>, deadline: u64) {
+        let timer = Timer { item, queue: self };
+        watch.inserted(deadline);
+        forget(timer);
     }
 
     /// Sets the time to `now` and fires what is due. Returns the values of all timers with this or
@@ -387,7 +393,7 @@ impl<T: Send + 'static> TimerQueue<T> {
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         let look = || self.timers.change(|timers| timers.0.next(|timer| timer.item().is_pending()));
-        match &self.watch {
+        match self.timers.many().and_then(|many| many.beside.get()) {
             Some(watch) => watch.looked(look),
             None => look(),
         }
@@ -467,9 +473,6 @@ impl<T: Send + 'static> Timer<'_, T> {
         let before = std::mem::replace(&mut self.item, self.queue.enter(deadline, value));
         // SAFETY: timer_queue.T2 - the handle was this item's owner, and is another's now.
         unsafe { self.queue.timers.leave(before) };
-        if let Some(watch) = &self.queue.watch {
-            watch.inserted(deadline);
-        }
         true
     }
 
@@ -519,7 +522,7 @@ impl<T: Send + 'static> fmt::Debug for Timer<'_, T> {
 ///
 /// ```
 /// use manycore::collections::{OwnedTimer, TimerQueue};
-/// use std::sync::Arc;
+/// use std::sync::{Arc, OnceLock};
 ///
 /// struct Session {
 ///     timeout: OwnedTimer<u32>,
