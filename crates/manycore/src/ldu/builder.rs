@@ -7,7 +7,6 @@ use super::state::State;
 use super::structure::Structure;
 use crate::clock::Clock;
 use crate::config;
-use crate::oplog::BuildError;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -48,6 +47,31 @@ pub enum Queue {
     Global,
 }
 
+/// A configuration that cannot work.
+///
+/// See [`Builder`] for an example.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A bound is zero: no member would ever fit. Holds the field's name.
+    Zero(&'static str),
+    /// A bound is beyond what any machine holds. Holds the field's name.
+    TooLarge(&'static str),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Zero(field) => write!(f, "{field} must not be zero: no member would fit"),
+            Self::TooLarge(field) => {
+                write!(f, "{field} is beyond {} and can't be meant", config::MAX_BOUND)
+            }
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
 /// Builder for a [`DeferredSet`].
 ///
 /// ```
@@ -70,7 +94,7 @@ pub enum Queue {
 /// drop(seven);
 ///
 /// let error = DeferredSet::builder().max_queued(0).build(Sum(0)).map(drop).unwrap_err();
-/// assert_eq!(error.to_string(), "max_queued must not be zero: no update would fit");
+/// assert_eq!(error.to_string(), "max_queued must not be zero: no member would fit");
 /// ```
 pub struct Builder<T, E> {
     queue: Queue,

@@ -133,8 +133,7 @@ mod word;
 mod raw;
 
 pub use crate::lock::error::TryReadError;
-pub use crate::oplog::BuildError;
-pub use builder::{Builder, Queue};
+pub use builder::{BuildError, Builder, Queue};
 pub use guard::{ReadGuard, SharedGuard};
 pub use handle::{Attached, Detached};
 pub use links::{Element, Linked, Links};
