@@ -27,17 +27,6 @@ fn load(words: &[AtomicU64], into: &mut [u8]) {
     }
 }
 
-/// Copies bytes to as many words.
-#[inline]
-fn store(words: &[AtomicU64], bytes: &[u8]) {
-    for (word, chunk) in words.iter().zip(bytes.chunks_exact(8)) {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(chunk);
-        // ORDER: Relaxed; the size of the file, stored afterwards, publishes what extends it.
-        word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
-    }
-}
-
 /// A page. Its bytes are in words in the order of memory.
 pub(crate) struct Page {
     head: Head,
@@ -119,14 +108,15 @@ impl Page {
         if !head.is_empty() {
             self.change_word(at, skip, head);
         }
-        let words = &self.words[at + usize::from(skip != 0)..];
-        let (whole, tail) = rest.split_at(rest.len() / 8 * 8);
-        let words = &words[..whole.len() / 8];
-        let (mut blocks, mut groups) = (whole.chunks_exact(8 * GROUP), words.chunks_exact(GROUP));
-        for (block, group) in (&mut blocks).zip(&mut groups) {
-            store(group, block);
+        let at = at + usize::from(skip != 0);
+        let chunks = rest.chunks_exact(8);
+        let tail = chunks.remainder();
+        for (chunk, word) in chunks.zip(&self.words[at..]) {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(chunk);
+            // ORDER: Relaxed; the size of the file, stored afterwards, publishes what extends it.
+            word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
         }
-        store(groups.remainder(), blocks.remainder());
         if !tail.is_empty() {
             self.change_word((offset + bytes.len()) / 8, 0, tail);
         }
