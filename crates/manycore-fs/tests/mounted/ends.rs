@@ -82,7 +82,9 @@ fn killed_daemon_hangs_nobody_and_its_mount_is_cleared_away() {
     reader.join().unwrap();
     // What the kernel knows it may still say; this it has to ask.
     let error = File::create(mount.path("another")).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NotConnected);
+    // The other if the request was queued before the kernel ended the last of the daemon.
+    let ended = [ErrorKind::NotConnected, ErrorKind::ConnectionAborted];
+    assert!(ended.contains(&error.kind()), "{error:?}");
     let refused = refusal(command(["list", "--mount"]).arg(&mount.point));
     assert!(refused.contains("has ended") && refused.contains("manycore-fs unmount"), "{refused}");
     let refused = refusal(command(["mount"]).arg(&mount.point));
