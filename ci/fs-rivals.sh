@@ -2,7 +2,7 @@
 # Times of everyday work on a tree of this project's files, mounted: manycore-fs beside tmpfs, overlayfs,
 # fuse-overlayfs and BranchFS, in turns, in one run. Needs root. Not in .ci/run: it measures.
 #   ci/fs-rivals.sh [ROUNDS]                5 rounds, unless another number is given
-#   ci/fs-rivals.sh applications [ROUNDS]   whole applications instead: some five minutes a round
+#   ci/fs-rivals.sh applications [ROUNDS]   whole applications instead: some ten minutes a round
 # It prints two tables of milliseconds, or one: the least of the rounds and, in brackets, the median. A
 # mount's times depend much on what else runs, and the least depends on that least.
 # The first table is of a tree that was unpacked in the mount. The second is of a tree that the mount
