@@ -1,5 +1,6 @@
 //! Models of laws timer_queue.T1 and timer_queue.T2: a timer that is cancelled, or detached, beside
-//! an advance. And of watch.E1: a timer that is set beside a look for the next deadline.
+//! an advance. And of watch.E1 and watch.E3: timers that are set beside looks for the next
+//! deadline.
 //!
 //! The value is a loom cell, which the inserter has written and the owner writes. So a value with
 //! two owners, or an owner that misses an earlier write, fails the model.
@@ -115,6 +116,31 @@ fn loom_timer_is_found_or_told_of() {
         other.join().unwrap();
         let is_told = told.load(Ordering::Relaxed) != 0;
         assert!(found.is_some() || is_told, "a timer was neither found nor told of");
+    });
+}
+
+/// Another thread's look, which finds what has fired meanwhile, must not leave its bound.
+#[test]
+fn loom_timer_is_found_or_told_of_beside_two_looks() {
+    model(3, || {
+        let told = Arc::new(AtomicUsize::new(0));
+        let hook = Arc::clone(&told);
+        let queue = TimerQueue::with_queue(Queue::Global).on_earlier(move |_| {
+            hook.fetch_add(1, Ordering::Relaxed);
+        });
+        queue.insert(3, 0).detach();
+        told.store(0, Ordering::Relaxed);
+        let queue = Arc::new(queue);
+        let look = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.next_deadline())
+        };
+        assert_eq!(queue.advance(3).len(), 1);
+        let found = queue.next_deadline();
+        look.join().unwrap();
+        assert_eq!(found, None);
+        queue.insert(9, 1).detach();
+        assert_ne!(told.load(Ordering::Relaxed), 0, "a timer was neither found nor told of");
     });
 }
 

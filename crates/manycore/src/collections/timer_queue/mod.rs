@@ -3,8 +3,8 @@
 //! Owns: [`TimerQueue`], [`Timer`], and the ownership of a timer's value. `wheel` has the timers
 //! that were present at the last look (an `advance` or a `next_deadline`). Built on values with
 //! marks ([`MemberPool`](crate::collections::member_pool::MemberPool)). `watch` tells a timekeeper
-//! of an earlier deadline. Source: LDU, section 2.4
-//! (marks); G. Varghese, A. Lauck, *Hashed and hierarchical timing wheels*, SOSP 1987 (the wheel).
+//! of an earlier deadline. Source: LDU, section 2.4 (marks); G. Varghese, A. Lauck, *Hashed and
+//! hierarchical timing wheels*, SOSP 1987 (the wheel).
 //!
 //! ```text
 //! state:  0 --cancel--> TAKEN          the handle takes the value and frees the item
@@ -206,8 +206,8 @@ impl<T> Drop for Timers<T> {
 ///
 /// Deadlines are numbers in a unit that you choose; the queue looks at no clock and has no thread.
 /// A thread that sleeps until the next deadline is woken for an earlier one by
-/// [`on_earlier`](Self::on_earlier).
-/// Call `advance(now)` before the first insertion if your time does not begin near zero.
+/// [`on_earlier`](Self::on_earlier). Call `advance(now)` before the first insertion if your time
+/// does not begin near zero.
 ///
 /// When not: if most timers fire, or if each thread advances after every hundred insertions or so.
 /// Then a wheel behind a lock is better (`manycore-bench bench timers` shows where the line is).
@@ -392,10 +392,13 @@ impl<T: Send + 'static> TimerQueue<T> {
     /// Returns the earliest deadline of the timers that are set.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        let look = || self.timers.change(|timers| timers.0.next(|timer| timer.item().is_pending()));
-        match self.timers.many().and_then(|many| many.beside.get()) {
-            Some(watch) => watch.looked(look),
-            None => look(),
+        let next = |timers: &Timers<T>| timers.0.next(|timer| timer.item().is_pending());
+        let watched = self.timers.many().and_then(|many| Some((many, many.beside.get()?)));
+        match watched {
+            Some((many, watch)) => {
+                many.pool.read_cut(|| watch.raise(), |timers, _| watch.lower(next(timers)))
+            }
+            None => self.timers.change(|timers| next(timers)),
         }
     }
 }
@@ -522,7 +525,7 @@ impl<T: Send + 'static> fmt::Debug for Timer<'_, T> {
 ///
 /// ```
 /// use manycore::collections::{OwnedTimer, TimerQueue};
-/// use std::sync::{Arc, OnceLock};
+/// use std::sync::Arc;
 ///
 /// struct Session {
 ///     timeout: OwnedTimer<u32>,
