@@ -12,7 +12,7 @@ use manycore::{
     oplog::{Cancel, Log},
 };
 
-use super::{Element, ElementList, ListOp};
+use super::{Element, ElementList, ListOp, paper};
 
 /// Keeps every update with its stamp.
 #[derive(Default)]
@@ -38,12 +38,7 @@ impl Log<ElementList> for Absorbing {
     }
 
     fn collect(&mut self, cut: Stamp, into: &mut Self) {
-        if self.0.last().is_none_or(|(last, _)| *last <= cut) {
-            std::mem::swap(self, into);
-        } else {
-            let count = self.0.partition_point(|(stamp, _)| *stamp <= cut);
-            into.0.extend(self.0.drain(..count));
-        }
+        paper::collect(&mut self.0, cut, &mut into.0);
     }
 
     fn merge(logs: &mut [Self], list: &mut ElementList) -> usize {

@@ -111,12 +111,7 @@ impl<const ABSORBS: bool> Log<Chain> for PaperLog<ABSORBS> {
     }
 
     fn collect(&mut self, cut: Stamp, into: &mut Self) {
-        if self.0.last().is_none_or(|(last, _)| *last <= cut) {
-            std::mem::swap(self, into);
-        } else {
-            let count = self.0.partition_point(|(stamp, _)| *stamp <= cut);
-            into.0.extend(self.0.drain(..count));
-        }
+        collect(&mut self.0, cut, &mut into.0);
     }
 
     fn merge(logs: &mut [Self], list: &mut Chain) -> usize {
@@ -125,6 +120,16 @@ impl<const ABSORBS: bool> Log<Chain> for PaperLog<ABSORBS> {
             in_order(logs, |op| if ABSORBS { list.absorb(op, &mut added) } else { list.apply(op) });
         list.finish(added);
         merged
+    }
+}
+
+/// Moves the updates of a log up to `cut` to an empty one.
+pub(super) fn collect(log: &mut Vec<(Stamp, ListOp)>, cut: Stamp, into: &mut Vec<(Stamp, ListOp)>) {
+    if log.last().is_none_or(|(last, _)| *last <= cut) {
+        std::mem::swap(log, into);
+    } else {
+        let count = log.partition_point(|(stamp, _)| *stamp <= cut);
+        into.extend(log.drain(..count));
     }
 }
 
