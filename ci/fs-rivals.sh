@@ -9,9 +9,9 @@
 # reads through: a base directory, a lower layer. There, "first" is right after mounting, and "again"
 # is with what is cached then. "no-xattrs" is manycore-fs with that option.
 # fuse-overlayfs is measured if it is installed, and BranchFS if MANYCORE_BRANCHFS names its program.
-# Applications: PostMark with the parameters of K42's paper, an instance for each processor, and the
-# loads of a mail and a web server (the examples of manycore-fs, from the host); scripts of SDET's kind
-# and a parallel make (crates/manycore-fs/tests/programs); git, and cargo with a part of this project.
+# The applications are PostMark with the parameters of K42's paper, an instance for each processor, and
+# the loads of a mail and a web server: the examples of manycore-fs, from the host. Then scripts of SDET's
+# kind and a parallel make (crates/manycore-fs/tests/programs), git, and cargo with a part of this project.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 what=everyday
 [ "${1:-}" != applications ] || { what=applications && shift; }
@@ -25,7 +25,7 @@ ours=$TARGET/release/manycore-fs
 branchfs=${MANYCORE_BRANCHFS:-}
 kinds=(tmpfs overlayfs)
 ! command -v fuse-overlayfs >/dev/null 2>&1 || kinds+=(fuse-overlayfs)
-# BranchFS has no links, which applications make.
+# BranchFS makes no symbolic links, which SDET's script does.
 [ -z "$branchfs" ] || [ "$what" = applications ] || kinds+=(branchfs)
 # The last is what the others are compared with.
 kinds+=(no-xattrs manycore-fs)

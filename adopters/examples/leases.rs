@@ -25,6 +25,7 @@ impl Leases {
         Self { timers: Arc::new(timers), begin: Instant::now(), earlier }
     }
 
+    /// The time after this moment, in whole milliseconds: a lease may end up to one early.
     fn after(&self, time: Duration) -> u64 {
         (self.begin.elapsed() + time).as_millis() as u64
     }
@@ -37,7 +38,6 @@ impl Leases {
     /// Sends the holders whose leases have ended.
     async fn keep_time(&self, ended: mpsc::UnboundedSender<u32>) {
         loop {
-            // A timer of this millisecond is due when the millisecond is over.
             for (_, holder) in self.timers.advance(self.after(Duration::ZERO)) {
                 if ended.send(holder).is_err() {
                     return;
@@ -62,7 +62,7 @@ async fn main() {
         let leases = Arc::clone(&leases);
         async move { leases.keep_time(send).await }
     });
-    // The timekeeper sleeps for an hour, or for good, when the short ones come.
+    // The timekeeper is about to sleep for an hour when the others come.
     let long = leases.take(0, Duration::from_secs(3600));
     sleep(Duration::from_millis(5)).await;
     let tasks: Vec<_> = (1..=100_u32)

@@ -1,6 +1,6 @@
-//! The load of a web server with one file of 512 bytes on any directory: clients in processes of
-//! their own ask for it over connections that stay open, and for each request the server opens,
-//! reads and closes the file. (OpLog's Apache load: its file's name and attributes are looked up
+//! The load of a web server with one file of 512 bytes on any directory. Clients in processes of
+//! their own ask for it over connections that stay open. For each request the server opens, reads
+//! and closes the file. (OpLog's Apache load: its file's name and attributes are looked up
 //! for each request, from all processors.)
 //!
 //! ```text

@@ -136,7 +136,6 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             let contention = contention.with(Kind::Read);
             self.contention.store(contention);
             if contention.is_due(Kind::Read) {
-                // Two constants, so that the guard's drop is specialized for each.
                 return Some(self.look());
             }
             return Some(Hold::LOCKED);

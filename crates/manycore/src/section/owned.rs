@@ -69,12 +69,10 @@ pub struct OwnedSection<'d> {
     _domain: Option<Arc<Domain>>,
 }
 
-// SAFETY: the words that a section touches are those of its slot. The slot was taken for this
-// section alone, so the thread that has the guard is the slot's owner (percpu.P2). A guard moves to
-// another thread with a happens-before, and is not `Sync`. Its loads come after its announcement,
-// also when another thread makes them. That thread acquired the guard from the thread that
-// announced, and the leader's barrier came before the announcement or found it (section.E1,
-// barrier.B1).
+// SAFETY: a section touches the words of its slot, which was taken for this section alone: the
+// thread that has the guard is the slot's owner (percpu.P2). A guard moves to another thread with a
+// happens-before, and is not `Sync`. So its loads come after its announcement also there, and the
+// leader's barrier came before the announcement or found it (section.E1, barrier.B1).
 unsafe impl Send for OwnedSection<'_> {}
 
 impl Domain {
