@@ -185,12 +185,11 @@ pub(crate) fn run(
 fn main() -> io::Result<()> {
     let mut words = std::env::args().skip(1);
     let directory = words.next().map_or_else(std::env::temp_dir, PathBuf::from);
-    let mut number = |default: u64| {
-        words.next().map_or(default, |word| {
-            word.parse().unwrap_or_else(|_| panic!("'{word}' is no number; see the file's head"))
-        })
+    let mut number = |default: u64| match words.next() {
+        None => Ok(default),
+        Some(word) => word.parse().map_err(|_| io::Error::other(format!("'{word}' is no number"))),
     };
-    let (files, transactions, seed) = (number(100), number(500), number(42));
+    let (files, transactions, seed) = (number(100)?, number(500)?, number(42)?);
     let (done, times) = run(&directory, files, transactions, seed)?;
     println!("{done:?}");
     println!(
