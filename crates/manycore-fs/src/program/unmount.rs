@@ -56,13 +56,21 @@ fn last_words(mut client: Client, lazy: bool) -> Result<Option<u32>> {
     Ok(lines.iter().find_map(|line| line.strip_prefix("process ")?.parse::<u32>().ok()))
 }
 
-/// Waits until a process is gone, so that its memory is free when the command returns.
+/// Waits until a process has ended, so that its memory is free when the command returns.
 fn wait_for_end(process: u32) {
     let until = Instant::now() + DAEMON_ENDS;
-    let path = format!("/proc/{process}");
-    while Path::new(&path).exists() && Instant::now() < until {
+    while !has_ended(process) && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Returns true if a process is gone or a zombie: whoever started it in the foreground may never
+/// wait for it.
+fn has_ended(process: u32) -> bool {
+    // "number (name) state ...", and the name may contain anything.
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    state.is_none_or(|state| "ZX".contains(state))
 }
 
 /// Unmounts, or if `lazy` takes the mount out of the tree, whoever uses it.
@@ -86,4 +94,22 @@ fn by_helper(mountpoint: &Path, lazy: bool) -> nix::Result<()> {
         }
     }
     Err(Errno::EPERM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_that_nobody_waits_for_has_ended() {
+        assert!(!has_ended(std::process::id()));
+        let mut child = Command::new("true").spawn().expect("a process");
+        let until = Instant::now() + Duration::from_secs(60);
+        while !has_ended(child.id()) {
+            assert!(Instant::now() < until, "a zombie counts as alive");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(child.wait().expect("it can be waited for").success());
+        assert!(has_ended(child.id()));
+    }
 }
