@@ -66,7 +66,7 @@ fn resident_memory_is_bounded_after_any_sequence_of_sizes() {
     let store = Store::new(Limits { memory: LIMIT as u64, ..Limits::default() }, 1);
     let mut handle = store.handle(0);
     let (mut number, mut bytes) = (0, Vec::new());
-    for phase in 0..env::rounds(6) {
+    for phase in 0..env::rounds(3) {
         let size = SIZES[rng.below(SIZES.len())];
         let (spread, ttl) = (rng.below(3), rng.below(4) as i64 / 3);
         let deletes = rng.below(3) == 0;

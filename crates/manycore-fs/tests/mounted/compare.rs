@@ -260,7 +260,7 @@ fn random_operations_have_the_results_of_the_host() {
     let Some(mount) = Mount::new() else { return };
     let seed = env::seed();
     println!("MANYCORE_SEED={seed:#x}");
-    let operations = env::number("MANYCORE_FS_OPERATIONS").unwrap_or(6_000) as usize;
+    let operations = env::number("MANYCORE_FS_OPERATIONS").unwrap_or(3_000) as usize;
     let mut rng = Rng::new(seed);
     let host = host_folder();
     let main = Branch {

@@ -33,8 +33,8 @@ fn push(stream: &mut TcpStream, bytes: &[u8]) {
 }
 
 #[test]
-fn unfinished_requests_of_400_clients_take_no_more_than_their_share() {
-    const CLIENTS: usize = 400;
+fn unfinished_requests_of_100_clients_take_no_more_than_their_share() {
+    const CLIENTS: usize = 100;
     let server = Running::start("-t 2 -m 256 -o read_buf_mem_limit=16,buffer_timeout=0");
     let mut other = server.connect();
     ask(&mut other, b"set small 0 0 1\r\nx\r\n", b"STORED\r\n");

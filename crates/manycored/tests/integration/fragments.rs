@@ -24,7 +24,7 @@ fn set(handle: &mut Handle<'_>, key: &[u8], value: &[u8], mode: Mode) {
 /// Short items between long keys are deleted; then come long keys only, none of which fits a gap.
 #[test]
 fn gaps_that_no_long_key_fits_do_not_add_up() {
-    let limit = 128 * MB;
+    let limit = 64 * MB;
     for (long, short) in [((250, 30), (10, 180))] {
         let store = Store::new(Limits { memory: limit as u64, ..Limits::default() }, 1);
         let mut handle = store.handle(0);

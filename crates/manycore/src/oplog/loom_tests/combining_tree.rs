@@ -8,7 +8,7 @@ use super::races::{appends_race_a_read, appends_race_two_reads, reader_sees_caus
 use super::{Bag, Commuting, Deferred, Log, Ordered, Push, builder, contents, push, spawn};
 use crate::clock::Clock;
 use crate::oplog::{LogTable, MergeStrategy, Publish};
-use crate::percpu::loom_tests::model;
+use crate::percpu::loom_tests::{large_model, model};
 use std::sync::Arc;
 
 /// The member slots of each branch.
@@ -56,7 +56,7 @@ fn loom_tree_ordered_reader_sees_cause_before_effect() {
 /// (log_set.C10).
 #[test]
 fn loom_tree_helper_races_an_eviction() {
-    model(2, || {
+    large_model(2, || {
         let table = Arc::new(LogTable::new(1));
         let builder = builder(Publish::Locked).merge(MergeStrategy::Tree).table(table);
         let victim: Arc<Bag> = Arc::new(builder.build(Vec::new()).unwrap());

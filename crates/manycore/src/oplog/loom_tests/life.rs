@@ -79,7 +79,7 @@ fn loom_two_demotions_free_the_core_once() {
 
 #[test]
 fn loom_promotion_races_demotion_and_the_value_has_one_place() {
-    model(2, || {
+    large_model(2, || {
         let bag = cold();
         bag.append(push(0));
         let promoter = spawn(&bag, |bag| {

@@ -5,7 +5,7 @@ use super::{Bag, Builder, Commuting, builder, contents, push, spawn};
 use crate::oplog::contention::Contention;
 use crate::oplog::guard::Locked;
 use crate::oplog::{Deferred, Log, Logs, Publish};
-use crate::percpu::loom_tests::{RACE, model, must_catch};
+use crate::percpu::loom_tests::{RACE, large_model, model, must_catch};
 use std::sync::Arc;
 
 fn cold() -> Arc<Bag> {
@@ -139,7 +139,7 @@ fn loom_reserved_changes_in_place_race_append() {
 /// An object that is free, and due for a look.
 #[test]
 fn loom_changes_in_place_of_two_threads_and_a_read_lose_nothing() {
-    model(2, || {
+    large_model(2, || {
         let bag = cold();
         bag.contention.store(Contention::DUE);
         let other = spawn(&bag, |bag| push_in_place(bag, 2));
@@ -185,7 +185,7 @@ type Acts = Deferred<Vec<u32>, Commuting<Act>>;
 
 #[test]
 fn loom_reserved_update_of_ones_own_object_races_append() {
-    model(2, || {
+    large_model(2, || {
         let builder: Builder<Vec<u32>, Commuting<Act>> = builder(Publish::Locked);
         let acts: Arc<Acts> = Arc::new(builder.logs(Logs::Auto).build(Vec::new()).unwrap());
         reserve(&acts);
