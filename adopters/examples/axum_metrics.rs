@@ -14,7 +14,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use manycore_metrics::{Counter, Gauge, Histogram, Registry};
+use manycore_metrics::{Counter, Gauge, Histogram, MetricRegistry};
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -39,7 +39,7 @@ struct RouteMetrics {
 impl RouteMetrics {
     /// The route's pattern is the label, not the path that was asked for: each value of a label is
     /// one more series for ever.
-    fn new(registry: &Registry, route: &str) -> Self {
+    fn new(registry: &MetricRegistry, route: &str) -> Self {
         let answered = |status| {
             registry.counter("http_requests_total", &[("route", route), ("status", status)])
         };
@@ -72,11 +72,11 @@ async fn square(Path(number): Path<u32>) -> Response {
 }
 
 /// What Prometheus asks for every few seconds.
-async fn scrape(State(registry): State<Registry>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, Registry::CONTENT_TYPE)], registry.render())
+async fn scrape(State(registry): State<MetricRegistry>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, MetricRegistry::CONTENT_TYPE)], registry.render())
 }
 
-fn service(registry: &Registry) -> Router {
+fn service(registry: &MetricRegistry) -> Router {
     registry.describe("http_requests_total", "Requests answered, by route and outcome.");
     registry.describe("http_request_seconds", "Time from a request to its answer.");
     let metrics = RouteMetrics::new(registry, "/square/{number}");
@@ -97,7 +97,7 @@ async fn ask(server: SocketAddr, path: &str) -> std::io::Result<String> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let registry = Registry::new();
+    let registry = MetricRegistry::new();
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let (stop, stopped) = oneshot::channel::<()>();

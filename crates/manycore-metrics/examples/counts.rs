@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release -p manycore-metrics --example counts
 
-use manycore_metrics::{Recorder, Registry};
+use manycore_metrics::{MetricRegistry, Recorder};
 use metrics::{counter, histogram};
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ const THREADS: u64 = 4;
 const REQUESTS: u64 = 100_000;
 
 fn main() {
-    let registry = Registry::new();
+    let registry = MetricRegistry::new();
     Recorder::new(&registry).install().expect("no other recorder is installed");
 
     std::thread::scope(|scope| {

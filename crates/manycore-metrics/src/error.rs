@@ -5,7 +5,7 @@ use std::fmt;
 
 /// The reason why a metric can't be registered.
 ///
-/// [`Registry::try_counter`](crate::Registry::try_counter) has an example.
+/// [`MetricRegistry::try_counter`](crate::MetricRegistry::try_counter) has an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegisterError {

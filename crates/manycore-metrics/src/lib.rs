@@ -3,9 +3,9 @@
 //! and [OpenTelemetry](https://docs.rs/opentelemetry).
 //!
 //! ```
-//! use manycore_metrics::Registry;
+//! use manycore_metrics::MetricRegistry;
 //!
-//! let registry = Registry::new();
+//! let registry = MetricRegistry::new();
 //! let requests = registry.counter("requests_total", &[("path", "/")]); // kept by the handler
 //! let latency = registry.histogram("latency_seconds", &[]);
 //!
@@ -26,7 +26,7 @@
 //!
 //! | You have | Take |
 //! |---|---|
-//! | nothing yet | a [`Registry`], whose [`render`](Registry::render) answers a scrape |
+//! | nothing yet | a [`MetricRegistry`], whose [`render`](MetricRegistry::render) answers a scrape |
 //! | code, or crates, with the macros `counter!`, `gauge!`, `histogram!` | [`Recorder`], feature `metrics` (on by default) |
 //! | a registry of `prometheus-client` | module [`prometheus`], feature `prometheus-client` |
 //! | a meter provider of OpenTelemetry | module [`otel`], feature `opentelemetry` |
@@ -63,8 +63,8 @@
 //!
 //! # Panics
 //!
-//! The builders panic on options that make no sense. A [`Registry`] panics on a reserved label, in
-//! calls without `try_`.
+//! The builders panic on options that make no sense. A [`MetricRegistry`] panics on a reserved
+//! label, in calls without `try_`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -95,4 +95,4 @@ pub use histogram::{Histogram, HistogramOptions, HistogramReading};
 pub use metric_vec::MetricVec;
 #[cfg(feature = "metrics")]
 pub use recorder::Recorder;
-pub use registry::{Registry, RegistryBuilder};
+pub use registry::{MetricRegistry, MetricRegistryBuilder};

@@ -5,7 +5,7 @@
 
 use crate::names::{self, Labels};
 use crate::registry::Kind;
-use crate::{RegisterError, Registry};
+use crate::{MetricRegistry, RegisterError};
 use manycore::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -17,21 +17,22 @@ const ROOM: usize = 256;
 ///
 /// For labels whose values are known only when something happens, such as a status or a method:
 /// [`get`](Self::get) in a handler is a look-up in a [`HashMap`]. Made by
-/// [`Registry::counter_vec`], [`gauge_vec`](Registry::gauge_vec) and
-/// [`histogram_vec`](Registry::histogram_vec). A metric is in the registry from its first `get` on,
-/// as if it had been made there.
+/// [`MetricRegistry::counter_vec`], [`gauge_vec`](MetricRegistry::gauge_vec) and
+/// [`histogram_vec`](MetricRegistry::histogram_vec). A metric is in the registry from its first
+/// `get` on, as if it had been made there.
 ///
-/// When not: if a program knows the values, it should keep the handle of [`Registry::counter`].
-/// For values without a bound (users, paths with ids): metrics stay, so they are a leak.
+/// When not: if a program knows the values, it should keep the handle of
+/// [`MetricRegistry::counter`]. For values without a bound (users, paths with ids): metrics stay,
+/// so they are a leak.
 ///
 /// - Cost: a look-up hashes the values, and writes no shared cache line. The first `get` of a
 ///   combination takes the registry's lock.
 /// - Memory: for each combination the values and some 100 bytes, beside those of the registry.
 ///
 /// ```
-/// use manycore_metrics::Registry;
+/// use manycore_metrics::MetricRegistry;
 ///
-/// let registry = Registry::new();
+/// let registry = MetricRegistry::new();
 /// let requests = registry.counter_vec("requests_total", ["method", "status"]);
 ///
 /// requests.get(["GET", "200"]).inc();
@@ -44,7 +45,7 @@ const ROOM: usize = 256;
 #[doc(alias = "Family")]
 #[doc(alias = "CounterVec")]
 pub struct MetricVec<M, const N: usize> {
-    registry: Registry,
+    registry: MetricRegistry,
     name: String,
     labels: [String; N],
     find: Find<M>,
@@ -52,7 +53,7 @@ pub struct MetricVec<M, const N: usize> {
     known: HashMap<Box<[u8]>, Arc<M>>,
 }
 
-type Find<M> = fn(&Registry, &str, &[(&str, &str)]) -> Result<Arc<M>, RegisterError>;
+type Find<M> = fn(&MetricRegistry, &str, &[(&str, &str)]) -> Result<Arc<M>, RegisterError>;
 
 /// Calls `use_key` with bytes that tell these values from all others: each value's length, and the
 /// values.
@@ -81,7 +82,12 @@ fn with_key<T, const N: usize>(values: [&str; N], use_key: impl FnOnce(&[u8]) ->
 }
 
 impl<M: Send + Sync, const N: usize> MetricVec<M, N> {
-    pub(crate) fn new(registry: &Registry, name: &str, labels: [&str; N], find: Find<M>) -> Self
+    pub(crate) fn new(
+        registry: &MetricRegistry,
+        name: &str,
+        labels: [&str; N],
+        find: Find<M>,
+    ) -> Self
     where
         M: Kind,
     {
@@ -99,7 +105,7 @@ impl<M: Send + Sync, const N: usize> MetricVec<M, N> {
     /// none.
     ///
     /// ```
-    /// let registry = manycore_metrics::Registry::new();
+    /// let registry = manycore_metrics::MetricRegistry::new();
     /// let open = registry.gauge_vec("open_connections", ["listener"]);
     /// open.get(["public"]).inc();
     /// assert_eq!(registry.gauge("open_connections", &[("listener", "public")]).get(), 1.0);

@@ -14,11 +14,11 @@
 //! Labels are attributes.
 //!
 //! ```
-//! use manycore_metrics::{Registry, otel};
+//! use manycore_metrics::{MetricRegistry, otel};
 //! use opentelemetry::global;
 //!
 //! // A program sets its meter provider first: `global::set_meter_provider`.
-//! let registry = Registry::new();
+//! let registry = MetricRegistry::new();
 //! otel::observe(&registry, global::meter("shop"));
 //!
 //! let orders = registry.counter("orders", &[("country", "nl")]);
@@ -28,7 +28,7 @@
 use crate::family::{Family, Members, Series};
 use crate::names::Labels;
 use crate::registry::Inner;
-use crate::{Histogram, Registry};
+use crate::{Histogram, MetricRegistry};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 use std::sync::{Arc, Weak};
@@ -41,10 +41,11 @@ use std::sync::{Arc, Weak};
 /// - Descriptions are those of the registry when the first metric of a name is created.
 /// - Cost: an observation of each series at each collection, without a lock of the registry. A
 ///   histogram is read again for its count, its sum and its buckets.
-/// - Consistency: like [`Registry`], so the count and the buckets of one collection may differ.
+/// - Consistency: like [`MetricRegistry`], so the count and the buckets of one collection may
+///   differ.
 /// - Locks: the thread that registers the first metric of a name calls the meter, without a lock of
 ///   the registry.
-pub fn observe(registry: &Registry, meter: Meter) {
+pub fn observe(registry: &MetricRegistry, meter: Meter) {
     let inner = Arc::downgrade(registry.inner());
     registry.observe(Arc::new(move |family| observe_family(&inner, &meter, family)));
 }

@@ -1,8 +1,8 @@
 //! The metrics in a registry of the crate `prometheus-client`.
 //!
-//! There are two ways. A [`Registry`] is a [`Collector`]: register it once, and everything in it is
-//! encoded. Or register single metrics, and put them into families with typed labels: `&'static`
-//! metrics or [`Shared`] ones.
+//! There are two ways. A [`MetricRegistry`] is a [`Collector`]: register it once, and everything in
+//! it is encoded. Or register single metrics, and put them into families with typed labels:
+//! `&'static` metrics or [`Shared`] ones.
 //!
 //! Histograms are always encoded in buckets, because `prometheus-client` has no summaries. Its
 //! encoders add `_total` to the name of a counter, so register a counter without it. The collector
@@ -35,7 +35,7 @@
 //! And with the collector:
 //!
 //! ```
-//! let ours = manycore_metrics::Registry::new();
+//! let ours = manycore_metrics::MetricRegistry::new();
 //! let requests = ours.counter("requests_total", &[("status", "200")]);
 //! let mut registry = prometheus_client::registry::Registry::default();
 //! registry.register_collector(Box::new(ours.clone()));
@@ -49,7 +49,7 @@
 use crate::family::{Family, Members, Series};
 use crate::names::SampleNames;
 use crate::registry::Kind;
-use crate::{Counter, Gauge, Histogram, Registry};
+use crate::{Counter, Gauge, Histogram, MetricRegistry};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::{MetricType, TypedMetric};
@@ -175,7 +175,7 @@ impl<M: EncodeMetric> EncodeMetric for Shared<M> {
     }
 }
 
-impl Collector for Registry {
+impl Collector for MetricRegistry {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let families = self.families();
         let mut samples = SampleNames::default();

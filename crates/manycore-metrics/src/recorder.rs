@@ -1,25 +1,25 @@
 //! A recorder for the crate `metrics`.
 
-use crate::{Counter, Gauge, Histogram, Registry};
+use crate::{Counter, Gauge, Histogram, MetricRegistry};
 use manycore::collections::HashMap;
 use metrics::{CounterFn, GaugeFn, HistogramFn, Key, KeyName, Metadata, SharedString, Unit};
 use std::sync::Arc;
 
-/// Records the updates of the macros of the crate `metrics` in a [`Registry`].
+/// Records the updates of the macros of the crate `metrics` in a [`MetricRegistry`].
 ///
 /// - Cost: an update through a kept handle (`let requests = counter!(...)`) costs as much as that
 ///   of [`Counter`], [`Gauge`] or [`Histogram`], plus an indirect call. A macro without a kept
 ///   handle looks the metric up each time. It takes no lock, but it counts a reference to the
 ///   metric, on a line that all threads write. Keep the handle in hot code.
-/// - Labels that a [`Registry`] refuses get `exported_` before their name, because a macro cannot
-///   fail.
+/// - Labels that a [`MetricRegistry`] refuses get `exported_` before their name, because a macro
+///   cannot fail.
 /// - Descriptions become Prometheus' help texts. Units are not reported; they belong into the name.
 ///
 /// ```
-/// use manycore_metrics::{Recorder, Registry};
+/// use manycore_metrics::{MetricRegistry, Recorder};
 /// use metrics::{counter, describe_counter, gauge, histogram};
 ///
-/// let registry = Registry::new();
+/// let registry = MetricRegistry::new();
 /// Recorder::new(&registry).install().expect("no other recorder is installed");
 ///
 /// describe_counter!("requests_total", "Requests answered.");
@@ -35,7 +35,7 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct Recorder {
-    registry: Registry,
+    registry: MetricRegistry,
     known: Arc<Known>,
 }
 
@@ -50,7 +50,7 @@ struct Known {
 impl Recorder {
     /// Creates a recorder for this registry.
     #[must_use]
-    pub fn new(registry: &Registry) -> Self {
+    pub fn new(registry: &MetricRegistry) -> Self {
         Self { registry: registry.clone(), known: Arc::default() }
     }
 

@@ -32,9 +32,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 ///   [`Gauge`], [`Histogram`].
 ///
 /// ```
-/// use manycore_metrics::{HistogramOptions, Registry};
+/// use manycore_metrics::{HistogramOptions, MetricRegistry};
 ///
-/// let registry = Registry::builder()
+/// let registry = MetricRegistry::builder()
 ///     .histogram("size_bytes", HistogramOptions::new().resolution(1.0).quantiles([0.5, 0.99]))
 ///     .build();
 /// let ok = registry.counter("requests_total", &[("status", "200")]);
@@ -58,8 +58,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// size_bytes_count 1
 /// "#);
 /// ```
+#[doc(alias = "Registry")]
 #[derive(Clone)]
-pub struct Registry {
+pub struct MetricRegistry {
     inner: Arc<Inner>,
 }
 
@@ -132,7 +133,7 @@ kind!(Histogram, Histograms, "_histogram", HISTOGRAM.0, HISTOGRAM.1, |registry: 
     Histogram::sharing_options(Arc::clone(own.unwrap_or(&registry.histograms)))
 });
 
-impl Registry {
+impl MetricRegistry {
     /// Creates an empty registry. Its histograms have the buckets of Prometheus' clients.
     #[must_use]
     pub fn new() -> Self {
@@ -141,8 +142,8 @@ impl Registry {
 
     /// Creates a builder of an empty registry, with options for histograms.
     #[must_use]
-    pub fn builder() -> RegistryBuilder {
-        RegistryBuilder { histograms: HistogramOptions::new(), by_name: HashMap::new() }
+    pub fn builder() -> MetricRegistryBuilder {
+        MetricRegistryBuilder { histograms: HistogramOptions::new(), by_name: HashMap::new() }
     }
 
     /// Returns the counter with this name and these labels. Creates it if there is none.
@@ -175,9 +176,9 @@ impl Registry {
     /// Like [`counter`](Self::counter), for label names that the program does not choose.
     ///
     /// ```
-    /// use manycore_metrics::{RegisterError, Registry};
+    /// use manycore_metrics::{MetricRegistry, RegisterError};
     ///
-    /// let registry = Registry::new();
+    /// let registry = MetricRegistry::new();
     /// assert!(registry.try_counter("requests_total", &[("path", "/")]).is_ok());
     /// let error = registry.try_counter("requests_total", &[("__name__", "other")]).unwrap_err();
     /// let RegisterError::ReservedLabel { label, .. } = error else { panic!("{error}") };
@@ -396,27 +397,27 @@ impl Metrics {
     }
 }
 
-impl Default for Registry {
+impl Default for MetricRegistry {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl fmt::Debug for Registry {
+impl fmt::Debug for MetricRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.families().into_iter().map(|family| family.name);
-        f.debug_tuple("Registry").field(&names.collect::<Vec<_>>()).finish()
+        f.debug_tuple("MetricRegistry").field(&names.collect::<Vec<_>>()).finish()
     }
 }
 
-/// Builder for [`Registry`].
+/// Builder for [`MetricRegistry`].
 #[derive(Debug, Clone)]
-pub struct RegistryBuilder {
+pub struct MetricRegistryBuilder {
     histograms: HistogramOptions,
     by_name: HashMap<String, Arc<HistogramOptions>>,
 }
 
-impl RegistryBuilder {
+impl MetricRegistryBuilder {
     /// Sets the options of all histograms that have none of their own.
     #[must_use]
     pub fn histograms(mut self, options: HistogramOptions) -> Self {
@@ -433,12 +434,12 @@ impl RegistryBuilder {
 
     /// Builds the registry.
     #[must_use]
-    pub fn build(self) -> Registry {
+    pub fn build(self) -> MetricRegistry {
         let inner = Inner {
             metrics: Mutex::default(),
             histograms: Arc::new(self.histograms),
             histograms_by_name: self.by_name,
         };
-        Registry { inner: Arc::new(inner) }
+        MetricRegistry { inner: Arc::new(inner) }
     }
 }

@@ -1,7 +1,7 @@
 //! What a series takes of memory, counted at the allocator. One test, on one thread: what other
 //! tests allocate would be counted too.
 
-use manycore_metrics::{HistogramOptions, Registry};
+use manycore_metrics::{HistogramOptions, MetricRegistry};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -32,7 +32,7 @@ fn bytes() -> usize {
 }
 
 /// Bytes of a series for each of 1,000 series, names and labels included.
-fn of_a_series(registry: &Registry, name: &str, values: &[f64]) -> usize {
+fn of_a_series(registry: &MetricRegistry, name: &str, values: &[f64]) -> usize {
     const SERIES: usize = 1_000;
     let before = bytes();
     for path in 0..SERIES {
@@ -45,7 +45,7 @@ fn of_a_series(registry: &Registry, name: &str, values: &[f64]) -> usize {
 #[test]
 fn histogram_series_are_as_small_as_documented() {
     let summary = HistogramOptions::new().quantiles([0.5, 0.99]);
-    let registry = Registry::builder().histogram("summary", summary).build();
+    let registry = MetricRegistry::builder().histogram("summary", summary).build();
     // From 10 to 35 ms, and from 10 to 106 ms, in as many groups of buckets as there can be.
     let ten = |step: f64| -> Vec<f64> { (0..10).map(|n| 0.01 * step.powi(n)).collect() };
     let few = of_a_series(&registry, "few", &ten(1.15));

@@ -10,7 +10,7 @@ use std::{
 
 use crossbeam_utils::CachePadded;
 use manycore::collections::HistogramSnapshot;
-use manycore_metrics::{Counter, Histogram, Recorder, Registry};
+use manycore_metrics::{Counter, Histogram, MetricRegistry, Recorder};
 use metrics::{Key, Level, Metadata, Recorder as _};
 
 use super::{Handle, Pairs};
@@ -102,13 +102,13 @@ impl Handle for &AtomicU64 {
 }
 
 /// A counter that each thread keeps.
-pub(super) struct Kept(Registry);
+pub(super) struct Kept(MetricRegistry);
 
 impl Pairs for Kept {
-    type Handle<'a> = (std::sync::Arc<Counter>, &'a Registry);
+    type Handle<'a> = (std::sync::Arc<Counter>, &'a MetricRegistry);
 
     fn new() -> Self {
-        Self(Registry::new())
+        Self(MetricRegistry::new())
     }
 
     fn handle(&self, _index: usize) -> Self::Handle<'_> {
@@ -116,7 +116,7 @@ impl Pairs for Kept {
     }
 }
 
-impl Handle for (std::sync::Arc<Counter>, &Registry) {
+impl Handle for (std::sync::Arc<Counter>, &MetricRegistry) {
     #[inline]
     fn pair(&mut self, _random: u64) {
         self.0.inc();
@@ -129,13 +129,13 @@ impl Handle for (std::sync::Arc<Counter>, &Registry) {
 
 /// A recorder for the crate `metrics`, and what it records into.
 pub(super) struct Recording {
-    registry: Registry,
+    registry: MetricRegistry,
     recorder: Recorder,
 }
 
 impl Recording {
     fn new() -> Self {
-        let registry = Registry::new();
+        let registry = MetricRegistry::new();
         let recorder = Recorder::new(&registry);
         Self { registry, recorder }
     }
@@ -145,7 +145,7 @@ impl Recording {
 pub(super) struct Recorded(Recording);
 
 impl Pairs for Recorded {
-    type Handle<'a> = (metrics::Counter, &'a Registry);
+    type Handle<'a> = (metrics::Counter, &'a MetricRegistry);
 
     fn new() -> Self {
         Self(Recording::new())
@@ -156,7 +156,7 @@ impl Pairs for Recorded {
     }
 }
 
-impl Handle for (metrics::Counter, &Registry) {
+impl Handle for (metrics::Counter, &MetricRegistry) {
     #[inline]
     fn pair(&mut self, _random: u64) {
         self.0.increment(1);
@@ -220,13 +220,13 @@ impl Handle for MutexGuard<'_, HistogramSnapshot> {
 }
 
 /// A histogram that each thread keeps.
-pub(super) struct Timed(Registry);
+pub(super) struct Timed(MetricRegistry);
 
 impl Pairs for Timed {
-    type Handle<'a> = (std::sync::Arc<Histogram>, &'a Registry);
+    type Handle<'a> = (std::sync::Arc<Histogram>, &'a MetricRegistry);
 
     fn new() -> Self {
-        Self(Registry::new())
+        Self(MetricRegistry::new())
     }
 
     fn handle(&self, _index: usize) -> Self::Handle<'_> {
@@ -234,7 +234,7 @@ impl Pairs for Timed {
     }
 }
 
-impl Handle for (std::sync::Arc<Histogram>, &Registry) {
+impl Handle for (std::sync::Arc<Histogram>, &MetricRegistry) {
     #[inline]
     fn pair(&mut self, random: u64) {
         self.0.record(seconds(random));
@@ -249,7 +249,7 @@ impl Handle for (std::sync::Arc<Histogram>, &Registry) {
 pub(super) struct RecordedTimes(Recording);
 
 impl Pairs for RecordedTimes {
-    type Handle<'a> = (metrics::Histogram, &'a Registry);
+    type Handle<'a> = (metrics::Histogram, &'a MetricRegistry);
 
     fn new() -> Self {
         Self(Recording::new())
@@ -261,7 +261,7 @@ impl Pairs for RecordedTimes {
     }
 }
 
-impl Handle for (metrics::Histogram, &Registry) {
+impl Handle for (metrics::Histogram, &MetricRegistry) {
     #[inline]
     fn pair(&mut self, random: u64) {
         self.0.record(seconds(random));

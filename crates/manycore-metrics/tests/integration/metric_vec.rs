@@ -1,12 +1,12 @@
 //! Metrics that are found by the values of their labels.
 
-use manycore_metrics::Registry;
+use manycore_metrics::MetricRegistry;
 use std::sync::Barrier;
 use std::thread;
 
 #[test]
 fn metric_is_that_of_the_registry() {
-    let registry = Registry::new();
+    let registry = MetricRegistry::new();
     let sizes = registry.histogram_vec("size_bytes", ["kind"]);
     sizes.get(["page"]).record(7.0);
     assert_eq!(registry.histogram("size_bytes", &[("kind", "page")]).read().count(), 1);
@@ -22,7 +22,7 @@ fn metric_is_that_of_the_registry() {
 
 #[test]
 fn each_combination_of_values_is_a_metric_of_its_own() {
-    let registry = Registry::new();
+    let registry = MetricRegistry::new();
     let vector = registry.counter_vec("x", ["a", "b"]);
     let long = "l".repeat(300);
     let values = ["", "a", "b", "ab", "\0", "\u{1}", "\u{0}a", "é", &long];
@@ -41,7 +41,7 @@ fn each_combination_of_values_is_a_metric_of_its_own() {
 #[test]
 fn threads_that_come_first_at_the_same_time_count_in_one_metric() {
     for _ in 0..50 {
-        let registry = Registry::new();
+        let registry = MetricRegistry::new();
         let (vector, begin) = (registry.counter_vec("x", ["who"]), Barrier::new(4));
         thread::scope(|scope| {
             for _ in 0..4 {
@@ -62,11 +62,11 @@ fn threads_that_come_first_at_the_same_time_count_in_one_metric() {
 #[test]
 #[should_panic(expected = "the label \"le\"")]
 fn histograms_have_no_label_le() {
-    let _ = Registry::new().histogram_vec("x", ["le"]);
+    let _ = MetricRegistry::new().histogram_vec("x", ["le"]);
 }
 
 #[test]
 #[should_panic(expected = "two labels have one name")]
 fn label_is_named_once() {
-    let _ = Registry::new().counter_vec("x", ["a.b", "a_b"]);
+    let _ = MetricRegistry::new().counter_vec("x", ["a.b", "a_b"]);
 }

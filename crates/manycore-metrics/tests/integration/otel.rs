@@ -1,5 +1,5 @@
 use crate::{THREADS, beside};
-use manycore_metrics::{HistogramOptions, Registry, otel};
+use manycore_metrics::{HistogramOptions, MetricRegistry, otel};
 use opentelemetry::metrics::MeterProvider;
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
@@ -61,7 +61,7 @@ fn points<T: Copy + Display>(name: &str, data: &MetricData<T>, found: &mut BTree
 fn metrics_created_before_and_after_are_collected_with_their_labels() {
     let collected = Collected::new();
     let options = HistogramOptions::new().resolution(1.0).buckets([10.0]);
-    let registry = Registry::builder()
+    let registry = MetricRegistry::builder()
         .histograms(options.clone())
         .histogram("times", options.quantiles([0.5]))
         .build();
@@ -95,7 +95,7 @@ fn metrics_created_before_and_after_are_collected_with_their_labels() {
 fn collections_beside_updates_lose_nothing_and_never_fall() {
     const TURNS: u64 = 20_000;
     let collected = Collected::new();
-    let registry = Registry::new();
+    let registry = MetricRegistry::new();
     otel::observe(&registry, collected.provider.meter("test"));
     let mut last = 0.0;
     beside(

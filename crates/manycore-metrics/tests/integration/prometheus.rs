@@ -1,6 +1,6 @@
 use crate::{THREADS, assert_scrapable, beside, sample};
 use manycore_metrics::prometheus::Shared;
-use manycore_metrics::{Counter, Gauge, Histogram, HistogramOptions, Registry};
+use manycore_metrics::{Counter, Gauge, Histogram, HistogramOptions, MetricRegistry};
 use prometheus_client::encoding::{prometheus_text, text};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry as Rivals;
@@ -13,7 +13,7 @@ fn encoded(registry: &Rivals) -> String {
 
 #[test]
 fn collector_reports_what_the_registry_itself_reports() {
-    let ours = Registry::builder()
+    let ours = MetricRegistry::builder()
         .histograms(HistogramOptions::new().resolution(1.0).buckets([10.0, 100.0]))
         .build();
     ours.describe("sizes", "Sizes.");
@@ -37,7 +37,7 @@ fn collector_reports_what_the_registry_itself_reports() {
 
 #[test]
 fn families_whose_names_meet_without_total_stay_apart() {
-    let ours = Registry::new();
+    let ours = MetricRegistry::new();
     ours.counter("open", &[]).add(1);
     ours.counter("open_total", &[]).add(2);
     ours.gauge("level", &[]).set(3.0);

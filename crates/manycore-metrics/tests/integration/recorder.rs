@@ -1,11 +1,11 @@
 use crate::{THREADS, assert_scrapable, beside, sample};
-use manycore_metrics::{Recorder, Registry};
+use manycore_metrics::{MetricRegistry, Recorder};
 use metrics::{counter, describe_gauge, gauge, histogram, with_local_recorder};
 
 #[test]
 fn macros_on_many_threads_count_everything_once() {
     const TURNS: u32 = 3_000;
-    let registry = Registry::new();
+    let registry = MetricRegistry::new();
     let recorder = Recorder::new(&registry);
     beside(
         |thread| {
@@ -37,7 +37,7 @@ fn macros_on_many_threads_count_everything_once() {
 
 #[test]
 fn every_call_of_a_handle_does_what_its_name_says() {
-    let registry = Registry::new();
+    let registry = MetricRegistry::new();
     with_local_recorder(&Recorder::new(&registry), || {
         describe_gauge!("heat", metrics::Unit::Count, "How hot it is.");
         counter!("ticks").absolute(7);
@@ -52,7 +52,7 @@ fn every_call_of_a_handle_does_what_its_name_says() {
 
 #[test]
 fn reserved_labels_of_a_macro_are_exported_under_another_name() {
-    let registry = Registry::new();
+    let registry = MetricRegistry::new();
     with_local_recorder(&Recorder::new(&registry), || {
         histogram!("lat", "le" => "user", "quantile" => "q").record(0.2);
         counter!("all", "__name__" => "other", "le" => "5").increment(3);

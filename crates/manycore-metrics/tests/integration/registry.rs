@@ -1,5 +1,7 @@
 use crate::{THREADS, assert_scrapable, beside, sample};
-use manycore_metrics::{Counter, Gauge, Histogram, HistogramOptions, RegisterError, Registry};
+use manycore_metrics::{
+    Counter, Gauge, Histogram, HistogramOptions, MetricRegistry, RegisterError,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[test]
 fn totals_beside_scrapes_are_those_of_atomics_and_never_fall() {
     const ADDS: u64 = 40_000;
-    let registry = Registry::new();
+    let registry = MetricRegistry::new();
     let (adds, observed) = (AtomicU64::new(0), AtomicU64::new(0));
     let mut last = (0.0, 0.0, 0.0);
     beside(
@@ -66,7 +68,7 @@ fn metrics_are_as_large_as_documented() {
 
 #[test]
 fn labels_and_help_are_escaped_and_names_made_valid() {
-    let registry = Registry::new();
+    let registry = MetricRegistry::new();
     registry.describe("http.requests", "Requests, \"all\" of them.\nBy path, with \\.");
     registry.counter("http.requests", &[("path", "C:\\a \"b\"\nc"), ("2nd-label", "ü{},")]).add(2);
     let expected = "\
@@ -79,7 +81,7 @@ http_requests{_2nd_label=\"ü{},\",path=\"C:\\\\a \\\"b\\\"\\nc\"} 2
 
 #[test]
 fn order_of_labels_is_of_no_account_and_one_series_is_one_metric() {
-    let registry = Registry::new();
+    let registry = MetricRegistry::new();
     let one = registry.counter("a.b", &[("x", "1"), ("y", "2")]);
     let other = registry.counter("a_b", &[("y", "2"), ("x", "1")]);
     assert!(Arc::ptr_eq(&one, &other));
@@ -88,7 +90,7 @@ fn order_of_labels_is_of_no_account_and_one_series_is_one_metric() {
 
 #[test]
 fn second_kind_of_a_name_is_reported_under_another() {
-    let registry = Registry::new();
+    let registry = MetricRegistry::new();
     registry.counter("depth", &[]).add(3);
     registry.gauge("depth", &[]).set(0.5);
     let again = registry.gauge("depth", &[]);
@@ -106,8 +108,9 @@ fn second_kind_of_a_name_is_reported_under_another() {
 fn samples_of_two_families_never_share_a_name() {
     // Each order, since the later one gives way.
     let others = ["lat_count", "lat_sum", "lat_bucket"];
-    let histogram = |registry: &Registry| registry.histogram("lat", &[("a", "b")]).record(0.2);
-    let rest = |registry: &Registry| {
+    let histogram =
+        |registry: &MetricRegistry| registry.histogram("lat", &[("a", "b")]).record(0.2);
+    let rest = |registry: &MetricRegistry| {
         for name in others {
             registry.counter(name, &[("a", "b")]).inc();
             registry.gauge(name, &[("a", "b")]).set(2.0);
@@ -115,7 +118,7 @@ fn samples_of_two_families_never_share_a_name() {
         }
     };
     for is_first in [true, false] {
-        let registry = Registry::new();
+        let registry = MetricRegistry::new();
         if is_first {
             histogram(&registry);
         }
@@ -132,8 +135,9 @@ fn samples_of_two_families_never_share_a_name() {
 
 #[test]
 fn reserved_labels_are_errors_or_panics_and_leave_nothing_behind() {
-    let registry =
-        Registry::builder().histogram("summary", HistogramOptions::new().quantiles([0.5])).build();
+    let registry = MetricRegistry::builder()
+        .histogram("summary", HistogramOptions::new().quantiles([0.5]))
+        .build();
     let refused = |found: Option<RegisterError>, label: &str| {
         let error = found.unwrap_or_else(|| panic!("{label} is taken"));
         assert!(error.to_string().contains(&format!("{label:?}")), "{error}");
@@ -161,7 +165,7 @@ fn reserved_labels_are_errors_or_panics_and_leave_nothing_behind() {
 #[test]
 fn histograms_report_buckets_or_quantiles() {
     let options = HistogramOptions::new().resolution(1.0);
-    let registry = Registry::builder()
+    let registry = MetricRegistry::builder()
         .histograms(options.clone().buckets([100.0, 10.0, f64::INFINITY, 10.0]))
         .histogram("summary", options.quantiles([0.0, 0.5, 1.0]))
         .build();
