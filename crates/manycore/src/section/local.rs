@@ -224,12 +224,11 @@ impl OwnWord {
 // SAFETY: only the slot's owner touches `extra`, `freeing`, `reused`, `pace` and the copies
 // (percpu.P2 of `percpu`: one owner at a time, handed over by Release and Acquire), or the owner of
 // the domain. `place` is touched under a lock, and `limbo` by the thread that `claim` allows, one
-// at a time. Nodes are Send: `Section::retire` demands it, and the caller of `retire_raw` promises
-// it.
+// at a time. Any thread may free the nodes in it: the caller of `Section::retire` or `retire_raw`
+// promises it.
 unsafe impl Sync for Local {}
 // SAFETY: a `Local` is not tied to a thread. Its cells are plain data. Any thread may free the
-// nodes in its limbo: `Section::retire` demands it (`T: Send`), and the caller of `retire_raw`
-// promises it.
+// nodes in its limbo: the caller of `Section::retire` or `retire_raw` promises it.
 unsafe impl Send for Local {}
 
 /// The limbo, while the thread that `claim` allows works on it. Dropping this publishes the counts

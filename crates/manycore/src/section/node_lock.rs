@@ -162,11 +162,7 @@ impl NodeGuard<'_> {
     ///
     /// # Safety
     /// As for [`Section::retire`].
-    pub unsafe fn retire<T: ?Sized + Pointable + Send>(
-        self,
-        node: Shared<'_, T>,
-        section: &Section<'_>,
-    ) {
+    pub unsafe fn retire<T: ?Sized + Pointable>(self, node: Shared<'_, T>, section: &Section<'_>) {
         debug_assert!(
             node.spans((&raw const *self.lock).addr()),
             "manycore: the node to be retired is not the one whose lock is held"

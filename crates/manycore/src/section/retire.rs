@@ -24,7 +24,10 @@ impl Section<'_> {
     /// # Safety
     /// - The node is unlinked: no section opened from now on can reach it. It is retired once.
     /// - Every section in which the node was or will be loaded or linked is a section of this
-    ///   domain. Any thread may drop the node's value at any time until the domain is dropped.
+    ///   domain.
+    /// - Any thread may drop the node's value, at any time until the domain is dropped. This holds
+    ///   if `T` is [`Send`] and borrows nothing. `T` need not be `Send`: for a node that holds raw
+    ///   pointers, for example, the caller vouches that its destructor may run on another thread.
     /// - In [`Mode::Bounded`](super::Mode::Bounded): before the node was unlinked, every link out
     ///   of it was given a tag (see [`Atomic::fetch_or`](super::Atomic::fetch_or)) or set to null,
     ///   and was not changed back. So a reader that still has the node does not follow its links.
@@ -35,7 +38,7 @@ impl Section<'_> {
     #[inline]
     #[doc(alias = "call_rcu")]
     #[doc(alias = "defer_destroy")]
-    pub unsafe fn retire<T: ?Sized + Pointable + Send>(&self, node: Shared<'_, T>) {
+    pub unsafe fn retire<T: ?Sized + Pointable>(&self, node: Shared<'_, T>) {
         let weight = node.weight(None);
         self.state().retire(self.local(), node.into_limbo(weight, self), weight);
     }
@@ -47,7 +50,7 @@ impl Section<'_> {
     /// # Safety
     /// As for [`retire`](Self::retire). A wrong weight is safe.
     #[inline(always)] // little is left if the compiler knows the weight
-    pub unsafe fn retire_weighed<T: ?Sized + Pointable + Send>(
+    pub unsafe fn retire_weighed<T: ?Sized + Pointable>(
         &self,
         node: Shared<'_, T>,
         weight: impl Into<Weight>,
@@ -66,11 +69,7 @@ impl Section<'_> {
     ///
     /// # Safety
     /// As for [`retire`](Self::retire).
-    pub(crate) unsafe fn retire_quietly<T: Send>(
-        &self,
-        node: Shared<'_, T>,
-        weight: impl Into<Weight>,
-    ) {
+    pub(crate) unsafe fn retire_quietly<T>(&self, node: Shared<'_, T>, weight: impl Into<Weight>) {
         let weight = node.weight(Some(weight.into()));
         let weight = if std::mem::needs_drop::<T>() { weight.urgent() } else { weight };
         self.state().retire_quietly(self.local(), node.into_limbo(weight, self), weight);

@@ -1,7 +1,7 @@
 //! Nodes of every kind of type, and every operation on the pointers to them, in runs small enough
 //! for Miri.
 
-use super::super::{Domain, Mode, OwnedSection, Section, unprotected};
+use super::super::{Domain, Mode, NodeLock, OwnedSection, Section, unprotected};
 use super::{Atomic, Owned, Pointable, Shared};
 use crate::sync::{AtomicUsize, Ordering::SeqCst, thread};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -137,6 +137,51 @@ fn boxes_become_nodes_and_nodes_boxes() {
     assert_eq!(freed.load(SeqCst), 1);
     let dynamic: Owned<Box<dyn Fn() -> u8 + Send>> = Owned::new(Box::new(|| 7));
     assert_eq!(dynamic(), 7);
+}
+
+/// Neither Send nor Sync because of the raw pointer.
+struct Rawly {
+    _freed: Counted,
+    owner: *const u8,
+    lock: NodeLock,
+}
+
+#[test]
+fn node_that_is_not_send_is_freed_by_another_thread_than_the_one_that_retired_it() {
+    struct Links([Atomic<Rawly>; 3]);
+    // SAFETY: a node's pointer is never followed, and the rest of a node is Send and Sync.
+    unsafe impl Sync for Links {}
+
+    let freed = Freed::default();
+    let domain = Domain::new();
+    let node = || Rawly {
+        _freed: Counted(Arc::clone(&freed)),
+        owner: std::ptr::null(),
+        lock: NodeLock::new(),
+    };
+    let links = Links([Atomic::new(node()), Atomic::new(node()), Atomic::new(node())]);
+    let outer = domain.enter();
+    let first = links.0[0].load(&outer).as_ref().unwrap();
+    thread::scope(|scope| {
+        let (domain, links) = (&domain, &links);
+        scope.spawn(move || {
+            let section = domain.enter();
+            let [plain, weighed, locked] = &links.0;
+            let found = locked.load(&section);
+            let guard = found.as_ref().unwrap().lock.lock(&section).unwrap();
+            // SAFETY: unlinked by the swaps, without links; any thread may drop a `Rawly`.
+            unsafe {
+                section.retire(plain.swap(Shared::null(), &section));
+                section.retire_weighed(weighed.swap(Shared::null(), &section), 64_usize);
+                guard.retire(locked.swap(Shared::null(), &section), &section);
+            }
+        });
+    });
+    assert!(first.owner.is_null() && freed.load(SeqCst) == 0, "held by the outer section");
+    drop(outer);
+    domain.collect();
+    domain.collect();
+    assert_eq!(freed.load(SeqCst), 3);
 }
 
 #[test]
