@@ -366,6 +366,30 @@ impl Domain {
     ///
     /// Does not wait for sections. Runs the nodes' destructors. A node retired just now may need a
     /// second call. Inside a section of this domain, the call can do little.
+    ///
+    /// ```
+    /// use manycore::section::{Atomic, Domain, Shared};
+    /// use std::sync::Arc;
+    ///
+    /// let (domain, file) = (Domain::new(), Arc::new("a file that is closed when it is dropped"));
+    /// let link = Atomic::new(Arc::clone(&file));
+    /// let reader = domain.enter();
+    /// std::thread::scope(|s| {
+    ///     s.spawn(|| {
+    ///         let section = domain.enter();
+    ///         // SAFETY: unlinked by the swap; it has no links; all sections are of `domain`.
+    ///         unsafe { section.retire(link.swap(Shared::null(), &section)) };
+    ///     });
+    /// });
+    /// domain.collect(); // returns at once; the reader may still have the node
+    /// assert_eq!(Arc::strong_count(&file), 2);
+    /// drop(reader);
+    /// domain.collect();
+    /// domain.collect();
+    /// assert_eq!(Arc::strong_count(&file), 1);
+    /// ```
+    #[doc(alias = "flush")]
+    #[doc(alias = "eager_reclaim")]
     pub fn collect(&self) {
         self.enter().collect();
     }

@@ -43,6 +43,7 @@
 //! | `pin`, `Guard` | [`enter`], [`Section`] |
 //! | `Guard::defer_destroy`, `Guard::defer` | [`Section::retire`], [`Section::defer`] |
 //! | `Guard::repin`, `Guard::repin_after` | [`Section::refresh`], [`Section::refresh_after`] |
+//! | `Guard::flush` | [`Domain::collect`], after the section is closed |
 //! | `Atomic`, `Shared`, `Owned`, `Pointable`, `unprotected` | the same names |
 //!
 //! | For | take |
