@@ -40,12 +40,10 @@ impl Drop for Node {
 /// `mc_ids`.
 #[derive(Debug)]
 pub struct Ids {
-    // Dropped before the sections that it borrows.
+    /// Keeps the domain from being freed.
     space: IdSpace<'static, Node>,
     domain: *const Domain,
     free: Option<FreeNode>,
-    /// Keeps the domain from being freed.
-    _sections: Arc<manycore::section::Domain>,
 }
 
 impl Ids {
@@ -85,10 +83,7 @@ pub unsafe extern "C" fn mc_ids_new(
     // SAFETY: not null, and the caller promises that it is not freed. It is not freed while the
     // space has its sections either, since these count their users.
     let sections = unsafe { &(*domain).sections };
-    // SAFETY: the sections live as long as the `Arc` beside the space.
-    let borrowed = unsafe { &*Arc::as_ptr(sections) };
-    let space = IdSpace::new_in(borrowed);
-    let ids = Ids { space, domain, free, _sections: Arc::clone(sections) };
+    let ids = Ids { space: IdSpace::with_domain(Arc::clone(sections)), domain, free };
     // SAFETY: not null, and the caller promises that it may be written.
     unsafe { out.write(Box::into_raw(Box::new(ids))) };
     0

@@ -394,6 +394,28 @@ fn nodes_are_retired_while_others_look() {
 }
 
 #[test]
+fn nodes_by_id_are_removed_while_views_look() {
+    let domain = Arc::new(Domain::bounded());
+    let ids = IdSpace::with_domain(Arc::clone(&domain));
+    drop(domain);
+    let mut view = ids.enter();
+    let id = view.insert(text(1));
+    let kept = view.get(id).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let view = ids.enter();
+            view.insert_extent(2, |_, _| text(2));
+            view.retain(|_, value| value.len() != 1);
+            view.insert(text(3));
+        });
+        assert_eq!(kept, &text(1));
+    });
+    assert_eq!((view.get(id), kept, view.iter().count()), (None, &text(1), 3));
+    view.refresh();
+    ids.domain().collect();
+}
+
+#[test]
 fn sections_and_views_move_between_threads() {
     let domain = Arc::new(Domain::bounded());
     let map = HashMap::from([(1, text(1)), (2, text(2))]);

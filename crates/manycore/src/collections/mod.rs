@@ -60,7 +60,7 @@
 //! | | under a guard | a lookup and the guard work; an update by the view is an error |
 //! | [Counter], [BudgetTree] | the drop of a thread-local | works |
 //! | [BudgetTree] | a reclaim callback | works; a charge asks other users and does not wait |
-//! | [IdSpace](crate::namespace::IdSpace) | a node's constructor or drop | works |
+//! | [IdSpace](crate::namespace::IdSpace) | a node's constructor or drop; the closure of `retain` | works |
 //! | [Slab](crate::slab::Slab) | an object's drop | works |
 //! | [Clustered](crate::cluster::Clustered) | a constructor | a lookup works; a call or scatter panics |
 //! | [Swappable](crate::cluster::Swappable) | a call | works; a swap is an error |

@@ -19,7 +19,7 @@ use super::{
     RangeMap, RangeMapIter, RangeMapView, Registry, Removed, ReplicatedMap, ScalableArc,
     ScalableWeak, Timer, TimerQueue,
 };
-use crate::namespace::IdSpace;
+use crate::namespace::{IdSpace, IdSpaceView};
 use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
@@ -75,6 +75,7 @@ handles! {
     ['m, K, V, S] FlatHashMapKeys<'m, K, V, S>: K, V, S;
     ['m, K, V, S] FlatHashMapValues<'m, K, V, S>: K, V, S;
     ['m, V] RangeMapView<'m, V>: V;
+    ['s, T] IdSpaceView<'s, T>: T;
     ['v, V] RangeMapIter<'v, V>: V;
     ['v, V] Gaps<'v, V>: V;
     ['v, V] Removed<'v, V>: V;

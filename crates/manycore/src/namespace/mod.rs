@@ -36,8 +36,8 @@
 //!
 //! # Laws
 //!
-//! Owns: [`IdSpace`], its trie and its free ids; [`Id`] and [`Extent`]. Does not own: the grace
-//! period, which is the section's.
+//! Owns: [`IdSpace`], its views, its trie and its free ids; [`Id`] and [`Extent`]. Does not own:
+//! the grace period, which is the section's.
 //!
 //! - namespace.N1 A lookup stores nothing. It is one load for the root, one for each level of inner
 //!   nodes (at most two up to 2^22 leaves, and three beyond), and one for the slot's word. Then one
@@ -88,9 +88,11 @@ mod state;
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests;
 mod trie;
+mod view;
 
 pub use id::{Extent, Id};
 pub use space::{Full, IdSpace};
+pub use view::IdSpaceView;
 
 /// The most ids that an extent can have.
 pub const MAX_EXTENT: usize = 1 << (trie::INDEX_BITS - 1);

@@ -9,7 +9,9 @@ use crate::sync::{self, AtomicU64, Ordering};
 use std::fmt;
 use std::mem;
 use std::num::NonZeroU64;
+use std::ops::Deref;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 /// A table of nodes with an [`Id`] for each: what a slab or a file-descriptor table is, for many
 /// threads.
@@ -86,6 +88,9 @@ use std::ptr::{self, NonNull};
 /// # unsafe { section.retire(last) };
 /// ```
 ///
+/// A space with a domain of its own, in a struct: [`with_domain`](Self::with_domain). A section for
+/// many calls in a row: [`enter`](Self::enter).
+///
 /// - Consistency: every operation on an id is linearizable.
 /// - Progress: lookups are wait-free, and bounded by the height of the trie; inserts and removals
 ///   lock-free.
@@ -111,9 +116,29 @@ use std::ptr::{self, NonNull};
 pub struct IdSpace<'d, T> {
     pub(super) trie: Trie<T>,
     state: NonNull<State<T>>,
-    /// The domain of the sections in which nodes are looked up.
-    domain: DomainMark<'d>,
+    /// Of `domain`.
+    mark: DomainMark<'d>,
     pub(super) tag: NonZeroU64,
+    /// Last field: dropping it may free removed nodes.
+    domain: SpaceDomain<'d>,
+}
+
+/// The domain of the sections in which nodes are looked up.
+enum SpaceDomain<'d> {
+    Borrowed(&'d Domain),
+    Shared(Arc<Domain>),
+}
+
+impl Deref for SpaceDomain<'_> {
+    type Target = Domain;
+
+    #[inline(always)]
+    fn deref(&self) -> &Domain {
+        match self {
+            Self::Borrowed(domain) => domain,
+            Self::Shared(domain) => domain,
+        }
+    }
 }
 
 // SAFETY: threads share `&T`, and values are dropped by other threads than their makers; the rest
@@ -150,6 +175,40 @@ impl<T> IdSpace<'static, T> {
     pub fn new() -> Self {
         Self::new_in(section::global())
     }
+
+    /// Makes an empty space with nodes that are read in sections of `domain`, and keeps the domain.
+    ///
+    /// What for: a space in a struct, with a domain of its own or of some structures together. The
+    /// global domain ([`new`](Self::new)) suffices unless sections or nodes are large or many.
+    ///
+    /// ```
+    /// use manycore::{namespace::{Id, IdSpace}, section::{Domain, Mode}};
+    /// use std::sync::Arc;
+    ///
+    /// struct Server { domain: Arc<Domain>, sessions: IdSpace<'static, String> }
+    ///
+    /// impl Server {
+    ///     fn new() -> Self {
+    ///         let domain = Arc::new(Domain::bounded());
+    ///         Self { sessions: IdSpace::with_domain(Arc::clone(&domain)), domain }
+    ///     }
+    ///
+    ///     fn greeting(&self, id: Id) -> Option<String> {
+    ///         let section = self.domain.enter(); // or `self.sessions.enter()`
+    ///         self.sessions.get(id, &section).map(|name| format!("hello {name}"))
+    ///     }
+    /// }
+    ///
+    /// let server = Server::new();
+    /// let id = server.sessions.enter().insert("ann".into());
+    /// assert_eq!(server.greeting(id).as_deref(), Some("hello ann"));
+    /// ```
+    pub fn with_domain(domain: Arc<Domain>) -> Self {
+        // SAFETY: a domain in an `Arc` stays where it is as long as the space, which keeps it; the
+        // space gives this borrow to nobody.
+        let mark = unsafe { &*Arc::as_ptr(&domain) }.mark();
+        Self::of(mark, SpaceDomain::Shared(domain))
+    }
 }
 
 impl<T> Default for IdSpace<'static, T> {
@@ -161,10 +220,21 @@ impl<T> Default for IdSpace<'static, T> {
 impl<'d, T> IdSpace<'d, T> {
     /// Makes an empty space with nodes that are read in sections of `domain`.
     pub fn new_in(domain: &'d Domain) -> Self {
+        Self::of(domain.mark(), SpaceDomain::Borrowed(domain))
+    }
+
+    /// Makes an empty space. The mark is that of the domain.
+    fn of(mark: DomainMark<'d>, domain: SpaceDomain<'d>) -> Self {
         // ORDER: Relaxed; only the number counts.
         let number = SPACES.fetch_add(1, Ordering::Relaxed);
         let state = State::leak();
-        Self { trie: Trie::new(), state, domain: domain.mark(), tag: tag_of(number) }
+        Self { trie: Trie::new(), state, mark, tag: tag_of(number), domain }
+    }
+
+    /// Returns the domain of the space's sections: how much garbage waits there, and for which
+    /// readers.
+    pub fn domain(&self) -> &Domain {
+        &self.domain
     }
 
     #[inline(always)]
@@ -181,7 +251,7 @@ impl<'d, T> IdSpace<'d, T> {
     /// Checks the section in every operation: a section of another domain holds nothing back here.
     #[inline(always)]
     pub(super) fn expect_section(&self, section: &Section<'_>) {
-        if !section.is_marked(self.domain) {
+        if !section.is_marked(self.mark) {
             wrong_domain();
         }
     }
@@ -443,6 +513,39 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         // SAFETY: namespace.N3 and namespace.N4 - the word was the id, and this section keeps the
         // value.
         Some(unsafe { (*slot.as_ptr()).value.assume_init_ref() })
+    }
+
+    /// Removes each node for which `keep` returns false. Asks about each node that [`iter`] yields,
+    /// except those of extents, which are removed as a whole
+    /// ([`remove_extent`](Self::remove_extent)).
+    ///
+    /// Consistency: that of [`iter`], and each removal is that of [`remove`](Self::remove). A node
+    /// that another thread removes meanwhile is removed once. `keep` may use the space in every
+    /// way. If it panics, the nodes that were removed until then stay removed, and all others stay.
+    /// Cost: a load of every slot that was ever used, and the removals. All removed nodes wait for
+    /// this section.
+    ///
+    /// # Panics
+    /// If the section is of another domain. Also if the destructor of a node that was removed
+    /// earlier panics here: the rest of the nodes is not asked about then.
+    ///
+    /// ```
+    /// use manycore::{namespace::IdSpace, section};
+    ///
+    /// let sessions = IdSpace::new();
+    /// let section = section::enter();
+    /// let ids = [10, 20, 30].map(|idle_s| sessions.insert(idle_s, &section));
+    /// sessions.retain(|_id, idle_s| *idle_s < 15, &section);
+    /// assert_eq!(ids.map(|id| sessions.contains(id, &section)), [true, false, false]);
+    /// ```
+    ///
+    /// [`iter`]: Self::iter
+    pub fn retain(&self, mut keep: impl FnMut(Id, &T) -> bool, section: &Section<'_>) {
+        for (id, value) in self.iter(section) {
+            if !id.is_in_extent() && !keep(id, value) {
+                self.remove(id, section);
+            }
+        }
     }
 }
 

@@ -31,16 +31,26 @@ enum IdAct {
     RemoveNext,
     Extent,
     Look,
+    Retain,
     Collect,
     Panic,
 }
 
-const ID_ACTS: [IdAct; 7] = [
+/// Where user code uses its own space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum IdAt {
+    Make,
+    Drop,
+    Retain,
+}
+
+const ID_ACTS: [IdAct; 8] = [
     IdAct::Insert,
     IdAct::InsertAndRemove,
     IdAct::RemoveNext,
     IdAct::Extent,
     IdAct::Look,
+    IdAct::Retain,
     IdAct::Collect,
     IdAct::Panic,
 ];
@@ -80,6 +90,13 @@ impl Node {
                 assert!(space.remove_extent(extent, &section));
             }
             IdAct::Look => assert!(space.len() <= space.iter(&section).count() + 1),
+            IdAct::Retain => {
+                let mut asked = 0;
+                space.enter().retain(|_, _| {
+                    asked += 1;
+                    asked % 2 == 0
+                });
+            }
             IdAct::Collect => {
                 drop(section);
                 self.domain.collect();
@@ -99,10 +116,10 @@ impl Drop for Node {
 }
 
 #[test]
-fn values_may_use_their_own_space_at_their_end_and_where_they_are_made() {
+fn user_code_may_use_its_own_space_wherever_the_space_calls_it() {
     for act in ID_ACTS {
-        for at_end in [false, true] {
-            let name = format!("IdSpace: {act:?}, at the end: {at_end}");
+        for at in [IdAt::Make, IdAt::Drop, IdAt::Retain] {
+            let name = format!("IdSpace: {act:?}, in {at:?}");
             let end = end_of(&name, move || {
                 let domain: &'static Domain = leak(Domain::builder().build().unwrap());
                 let (made, dropped) = (leak(AtomicUsize::new(0)), leak(AtomicUsize::new(0)));
@@ -117,18 +134,30 @@ fn values_may_use_their_own_space_at_their_end_and_where_they_are_made() {
                 for number in 0..20 {
                     let failed = catch_unwind(AssertUnwindSafe(|| {
                         let section = domain.enter();
-                        if at_end {
-                            let id = ids.insert(node(Some(act)), &section);
-                            ids.remove(id, &section);
-                        } else {
-                            ids.insert_with(
-                                |_| {
+                        match at {
+                            IdAt::Drop => {
+                                let id = ids.insert(node(Some(act)), &section);
+                                ids.remove(id, &section);
+                            }
+                            IdAt::Make => {
+                                let make = |_| {
                                     let node = node(None);
                                     node.act(act);
                                     node
-                                },
-                                &section,
-                            );
+                                };
+                                ids.insert_with(make, &section);
+                            }
+                            IdAt::Retain => {
+                                let own = ids.insert(node(None), &section);
+                                let keep = |id, node: &Node| {
+                                    if id == own {
+                                        node.act(act);
+                                    }
+                                    id != own
+                                };
+                                ids.retain(keep, &section);
+                                assert!(!ids.contains(own, &section));
+                            }
                         }
                         drop(section);
                         domain.collect();
@@ -136,7 +165,7 @@ fn values_may_use_their_own_space_at_their_end_and_where_they_are_made() {
                     panics += usize::from(failed.is_err());
                     assert!(failed.is_ok() || act == IdAct::Panic, "case {number}");
                 }
-                assert!(act != IdAct::Panic || panics > 0, "no destructor was run");
+                assert!(act != IdAct::Panic || panics > 0, "no user code was run");
                 // Every value that is not in the space any more has been dropped once.
                 drain(domain);
                 let section = domain.enter();
@@ -557,7 +586,7 @@ fn calls_that_use_the_object_work_and_a_swap_in_them_is_an_error() {
 #[test]
 fn objects_in_the_child_of_a_fork_do_not_wait_for_themselves() {
     let tests: &[fn()] = &[
-        values_may_use_their_own_space_at_their_end_and_where_they_are_made,
+        user_code_may_use_its_own_space_wherever_the_space_calls_it,
         objects_may_use_their_own_slab_at_their_end,
         shared_values_may_use_handles_at_their_end,
         things_may_use_their_own_pool_where_they_are_made_and_at_their_end,

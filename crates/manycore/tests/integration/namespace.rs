@@ -23,6 +23,8 @@ enum Step {
     Remove(usize),
     RemoveExtent(usize),
     Get(usize),
+    /// Keeps the values that are no multiples of this number, and all extents.
+    Retain(u64),
     /// Closes the section, frees what can be freed, opens another.
     Collect,
 }
@@ -34,6 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => any::<usize>().prop_map(Step::Remove),
         2 => any::<usize>().prop_map(Step::RemoveExtent),
         3 => any::<usize>().prop_map(Step::Get),
+        1 => (1_u64..6).prop_map(Step::Retain),
         2 => Just(Step::Collect),
     ]
 }
@@ -100,6 +103,20 @@ fn run(steps: &[Step], mode: Mode) {
             Step::Get(at) if !model.singles.is_empty() => {
                 let id = model.singles[at % model.singles.len()];
                 assert_eq!(space.get(id, &section), model.live.get(&id));
+            }
+            Step::Retain(number) => {
+                let singles = &model.singles;
+                let mut asked = HashSet::new();
+                let keep = |id, value: &u64| {
+                    assert!(asked.insert(id) && singles.contains(&id), "{id:?}");
+                    value % number != 0
+                };
+                space.retain(keep, &section);
+                let was_asked = |id: &Id| model.live.contains_key(id);
+                assert_eq!(asked.len(), singles.iter().filter(|id| was_asked(id)).count());
+                model
+                    .live
+                    .retain(|id, value| value.wrapping_rem(number) != 0 || !asked.contains(id));
             }
             Step::Collect => {
                 drop(section);
@@ -354,6 +371,128 @@ fn place_is_not_used_again_while_an_older_section_is_open() {
         assert!(all.iter().any(|new| new.to_bits() as u32 == id.to_bits() as u32), "{mode:?}");
         assert_eq!(space.get(id, &domain.enter()), None);
     }
+}
+
+#[test]
+fn space_keeps_its_domain_and_drops_each_node_once() {
+    struct Table {
+        domain: Arc<Domain>,
+        space: IdSpace<'static, Node>,
+    }
+    for mode in [Mode::Epoch, Mode::Bounded] {
+        let count = Arc::new(AtomicU64::new(0));
+        let domain = Arc::new(Domain::builder().mode(mode).build().unwrap());
+        let alive = Arc::downgrade(&domain);
+        let table = Table { space: IdSpace::with_domain(Arc::clone(&domain)), domain };
+        let insert = |table: &Table| table.space.enter().insert_with(|id| Node::new(id, &count));
+        let ids: Vec<Id> = (0..100).map(|_| insert(&table)).collect();
+        thread::scope(|s| {
+            for half in ids.chunks(50) {
+                let table = &table;
+                s.spawn(move || {
+                    let section = table.domain.enter();
+                    let removed = |id: &Id| table.space.remove(*id, &section).is_some();
+                    assert!(half[..25].iter().all(removed));
+                });
+            }
+        });
+        // A reader that keeps the domain, and no space, sees what it has found until its end.
+        let reader = table.domain.enter_arc();
+        let Table { domain, space } = table;
+        drop(domain);
+        assert!(std::ptr::eq(space.domain(), alive.upgrade().unwrap().as_ref()));
+        assert_eq!(space.enter().iter().count(), 50);
+        drop(space);
+        assert!(reader.is_of(&alive.upgrade().unwrap()), "{mode:?}");
+        drop(reader);
+        assert!(alive.upgrade().is_none(), "{mode:?}: the domain goes with its last user");
+        assert_eq!(count.load(SeqCst), 0, "{mode:?}");
+    }
+}
+
+#[test]
+fn view_keeps_what_it_has_found_until_it_is_refreshed() {
+    for mode in [Mode::Epoch, Mode::Bounded] {
+        let count = Arc::new(AtomicU64::new(0));
+        let domain = Domain::builder().mode(mode).batch_nodes(1).build().unwrap();
+        let space = IdSpace::new_in(&domain);
+        let mut view = space.enter();
+        let id = view.insert_with(|id| Node::new(id, &count));
+        let region = view.insert_extent(3, |_, id| Node::new(id, &count));
+        let (single, last) = (view.get(id).unwrap(), view.get_in(region, 2).unwrap());
+        assert!(std::ptr::eq(view.space(), &space) && view.iter().count() == 4);
+        thread::scope(|s| {
+            s.spawn(|| {
+                let other = space.enter();
+                assert!(other.remove(id).is_some() && other.remove(id).is_none());
+                assert!(other.remove_extent(region));
+            });
+        });
+        (0..3).for_each(|_| domain.collect());
+        assert!(!view.contains(id) && view.get_in(region, 0).is_none() && space.is_empty());
+        single.expect(id, 0);
+        last.expect(region.id(2), 0);
+        assert_eq!(count.load(SeqCst), 4, "{mode:?}");
+        view.refresh();
+        drain(&domain, || count.load(SeqCst) == 0, "a view that was refreshed holds nodes back");
+    }
+}
+
+#[test]
+fn node_that_several_calls_of_retain_refuse_is_removed_once() {
+    let _alone = env::alone();
+    for mode in [Mode::Epoch, Mode::Bounded] {
+        let count = Arc::new(AtomicU64::new(0));
+        let domain = Domain::builder().mode(mode).build().unwrap();
+        let space = IdSpace::new_in(&domain);
+        let fill = |number: u64| {
+            let view = space.enter();
+            (0..number).for_each(|_| {
+                view.insert_with(|id| Node::new(id, &count));
+            });
+        };
+        fill(5_000);
+        thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    space.enter().retain(|id, node| {
+                        node.expect(id, 0);
+                        id.to_bits() % 5 == 0
+                    });
+                });
+            }
+            fill(500);
+        });
+        let live = count_live(&space);
+        assert!((1_000..=1_500).contains(&live) && space.len() == live, "{mode:?}: {live}");
+        drain(&domain, || count.load(SeqCst) == live as u64, "removed nodes are not dropped");
+    }
+}
+
+fn count_live(space: &IdSpace<'_, Node>) -> usize {
+    space.enter().iter().count()
+}
+
+#[test]
+fn closure_of_retain_that_panics_leaves_all_other_nodes() {
+    let count = Arc::new(AtomicU64::new(0));
+    let domain = Domain::new();
+    let space = IdSpace::new_in(&domain);
+    let ids: Vec<Id> =
+        (0..10).map(|_| space.enter().insert_with(|id| Node::new(id, &count))).collect();
+    let mut asked = 0;
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        space.enter().retain(|_, _| {
+            asked += 1;
+            assert!(asked < 4, "planned");
+            false
+        });
+    }));
+    assert!(panicked.is_err());
+    assert!(!domain.is_inside() && space.len() == 7 && count_live(&space) == 7);
+    space.enter().retain(|id, _| id == ids[9]);
+    assert_eq!(count_live(&space), 1);
+    drain(&domain, || count.load(SeqCst) == 1, "removed nodes are not dropped");
 }
 
 #[test]

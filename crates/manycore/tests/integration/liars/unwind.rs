@@ -4,7 +4,7 @@ use crate::common::kinds::Add;
 use manycore::cluster::Adaptive;
 use manycore::collections::*;
 use manycore::ldu::{DeferredSet, Element, Structure};
-use manycore::namespace::IdSpace;
+use manycore::namespace::{IdSpace, IdSpaceView};
 use manycore::oplog::{Commuting, Deferred, Op};
 use std::cell::{Cell, RefCell};
 use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
@@ -93,6 +93,7 @@ fn collections_that_stay_in_order_may_cross_a_catch() {
     unwinds::<Timer<'_, String>>();
     unwinds::<TimerQueue<String>>();
     unwinds::<IdSpace<'_, String>>();
+    unwinds::<IdSpaceView<'_, String>>();
 }
 
 #[test]
