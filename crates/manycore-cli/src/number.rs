@@ -11,10 +11,24 @@ pub fn positive(text: &str) -> Result<usize, &'static str> {
 }
 
 /// Reads a time, such as 300ms or 2s.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if duration.is_zero() || duration > Duration::from_secs(24 * 60 * 60) {
-        return Err("a time above zero and up to a day is needed".to_owned());
+pub fn duration(text: &str) -> Result<Duration, &'static str> {
+    match humantime::parse_duration(text) {
+        Ok(time) if !time.is_zero() && time <= Duration::from_secs(24 * 60 * 60) => Ok(time),
+        _ => Err("a time above zero and up to a day is needed, such as 300ms, 15s or 2min"),
     }
-    Ok(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::duration;
+    use std::time::Duration;
+
+    #[test]
+    fn time_that_is_refused_gets_the_format_named() {
+        for text in ["abc", "", "15", "0s", "25h", "-1s"] {
+            let error = duration(text).expect_err(text);
+            assert!(error.contains("15s"), "{text}: {error}");
+        }
+        assert_eq!(duration("2min"), Ok(Duration::from_secs(120)));
+    }
 }
