@@ -143,6 +143,27 @@ for source in contracts threads; do
 done
 say "the static library, and calls in place of inline functions"
 
+# As users get it: both libraries work, are as small as the guide says, and the lines are beside them.
+dist() {
+    local size PKG_CONFIG_PATH=$work/dist/lib/pkgconfig
+    export PKG_CONFIG_PATH
+    env -u PROFILE "$capi/install.sh" "$work/dist" --locked
+    size=$(stat -Lc %s "$work/dist/lib/libmanycore.so")
+    [ "$size" -lt 2000000 ] || die "the shared library has $size bytes"
+    size=$(stat -Lc %s "$work/dist/lib/libmanycore.a")
+    [ "$size" -lt 10000000 ] || die "the static library has $size bytes"
+    objdump --dwarf=decodedline -WK "$work/dist/lib/libmanycore.so" | grep 'manycore-capi/src' >/dev/null ||
+        die "no lines of the shared library beside it"
+    compile gcc c11 "$capi/tests/c/threads.c" "$work/dist/shared" \
+        $(pkg-config --cflags --libs manycore) "-Wl,-rpath,$work/dist/lib"
+    run "$work/dist/shared"
+    compile gcc c11 "$capi/tests/c/threads.c" "$work/dist/static" $(pkg-config --cflags manycore) \
+        "$work/dist/lib/libmanycore.a" $(pkg-config --static --libs-only-l manycore | sed 's/-lmanycore//')
+    run "$work/dist/static"
+    say "the libraries as users get them"
+}
+[ -n "$short" ] || dist
+
 # Memory of the C side: what its call-backs free is seen, because nodes are its own.
 if gcc -fsanitize=address -x c - -o "$work/probe" <<<'int main(void) { return 0; }' 2>/dev/null &&
     "$work/probe"; then
