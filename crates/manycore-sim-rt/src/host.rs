@@ -7,6 +7,7 @@ use std::arch::asm;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+pub(crate) const SYS_OPEN: usize = 2;
 pub(crate) const SYS_MMAP: usize = 9;
 pub(crate) const SYS_MPROTECT: usize = 10;
 pub(crate) const SYS_NANOSLEEP: usize = 35;
@@ -18,10 +19,12 @@ pub(crate) const SYS_GETAFFINITY: usize = 204;
 pub(crate) const SYS_CLOCK_GETTIME: usize = 228;
 pub(crate) const SYS_CLOCK_NANOSLEEP: usize = 230;
 pub(crate) const SYS_SCHED_YIELD: usize = 24;
+pub(crate) const SYS_OPENAT: usize = 257;
 pub(crate) const SYS_GETCPU: usize = 309;
 pub(crate) const SYS_GETRANDOM: usize = 318;
 pub(crate) const SYS_MEMBARRIER: usize = 324;
 pub(crate) const SYS_RSEQ: usize = 334;
+pub(crate) const SYS_OPENAT2: usize = 437;
 
 pub(crate) const PROT_READ: usize = 1;
 pub(crate) const PROT_WRITE: usize = 2;

@@ -12,7 +12,7 @@ use manycore_sim::{Engine, Machine};
 
 use crate::interpose::Next;
 use crate::simulation::{self, Hooks, result};
-use crate::{arguments, callbacks, diagnostics, instruction_stubs, switch, watchdog};
+use crate::{arguments, callbacks, calls, diagnostics, instruction_stubs, switch, watchdog};
 
 /// The command's settings, separated by bars: cores, seed, how many waits to keep, where to write
 /// the result, and the machine.
@@ -44,9 +44,15 @@ extern "C" fn begin() {
         }
         CStr::from_ptr(text).to_string_lossy().into_owned()
     };
-    // SAFETY: before `main` there is one thread, and the text was copied: no pointer into the
+    // SAFETY: before `main` there is one thread, and the texts are copied: no pointer into the
     // environment remains.
-    unsafe { unsetenv(VARIABLE.as_ptr()) };
+    unsafe {
+        let map = getenv(calls::MAP.as_ptr());
+        if !map.is_null() {
+            calls::set_map(CStr::from_ptr(map));
+        }
+        unsetenv(VARIABLE.as_ptr());
+    }
     if !switch::is_supported() {
         diagnostics::fatal(format_args!(
             "this processor or kernel does not let a program set its thread pointer (fsgsbase); \

@@ -7,7 +7,7 @@ use std::{
 
 use manycore_sim::{Machine, report::variations};
 
-use super::{Band, outcome::Run};
+use super::{Band, map, outcome::Run};
 use crate::failure::Failure;
 
 /// The variable that the runtime reads, and then removes from the program's environment.
@@ -57,7 +57,7 @@ impl Launch<'_> {
         let mut command = Command::new(self.program);
         command.args(self.arguments).stdout(out).stderr(Stdio::inherit());
         named_alone(&mut command, self.program);
-        write_map(folder.path(), machine, cores).map_err(cannot)?;
+        map::write(folder.path(), machine, cores).map_err(cannot)?;
         let run = (cores, self.seed, self.waits);
         simulated(&mut command, machine, run, (&result, folder.path()));
         let output = command.output().map_err(cannot)?;
@@ -114,45 +114,6 @@ pub(crate) fn simulated(
     fixed_addresses(command);
 }
 
-/// Writes which virtual cores share a core, a complex and a socket, in the format of Linux's
-/// `/sys/devices/system`. There the library would find the host's map.
-pub(crate) fn write_map(root: &Path, machine: &Machine, cores: u32) -> std::io::Result<()> {
-    let write = |path: String, text: String| {
-        let path = root.join(path);
-        path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-        std::fs::write(path, text)
-    };
-    // The cores that have the same number as this core.
-    let like = |core: u32, number: &dyn Fn(u32) -> u32| {
-        let same: Vec<u32> = (0..cores).filter(|other| number(*other) == number(core)).collect();
-        let runs = same.chunk_by(|a, b| a + 1 == *b);
-        let runs = runs.map(|run| format!("{}-{}", run[0], run[run.len() - 1]));
-        runs.collect::<Vec<_>>().join(",") + "\n"
-    };
-    write("cpu/online".to_owned(), like(0, &|_| 0))?;
-    let mut nodes = 0;
-    for core in 0..cores {
-        let socket = machine.socket(core);
-        let of = |name: &str| format!("cpu/cpu{core}/{name}");
-        write(of("topology/physical_package_id"), format!("{socket}\n"))?;
-        if machine.threads_per_core > 1 {
-            let siblings = like(core, &|core| core % machine.physical_cores());
-            write(of("topology/thread_siblings_list"), siblings)?;
-        }
-        if machine.cores_per_complex > 0 {
-            write(of("cache/index3/level"), "3\n".to_owned())?;
-            write(of("cache/index3/type"), "Unified\n".to_owned())?;
-            let sharing = like(core, &|core| machine.complex(core));
-            write(of("cache/index3/shared_cpu_list"), sharing)?;
-        }
-        if socket == nodes {
-            write(format!("node/node{socket}/cpulist"), like(core, &|core| machine.socket(core)))?;
-            nodes += 1;
-        }
-    }
-    Ok(())
-}
-
 /// Passes the program its name without the folder. A copy of a longer path would move later
 /// allocations.
 fn named_alone(command: &mut Command, program: &Path) {
@@ -181,36 +142,6 @@ fn fixed_addresses(command: &mut Command) {
 
 #[cfg(not(target_os = "linux"))]
 fn fixed_addresses(_: &mut Command) {}
-
-#[cfg(test)]
-#[test]
-fn the_map_has_the_sockets_of_the_cores_in_use() {
-    let machine = Machine::named("opteron-8x6").expect("a shipped model");
-    let folder = tempfile::tempdir().unwrap();
-    write_map(folder.path(), &machine, 8).unwrap();
-    let map = manycore::percpu::topology::Topology::from_root(folder.path());
-    let cpus = |groups: &[manycore::percpu::topology::Group]| {
-        groups.iter().map(|group| group.cpus.clone()).collect::<Vec<_>>()
-    };
-    let sockets = [vec![0, 1, 2, 3, 4, 5], vec![6, 7]];
-    assert_eq!(cpus(map.llc_groups()), sockets);
-    assert_eq!(cpus(map.nodes()), sockets);
-    assert_eq!(map.cores().len(), 8);
-}
-
-#[cfg(test)]
-#[test]
-fn the_map_has_the_complexes_and_the_hardware_threads() {
-    let machine = Machine::named("epyc-9654").expect("a shipped model");
-    let folder = tempfile::tempdir().unwrap();
-    write_map(folder.path(), &machine, machine.cores()).unwrap();
-    let map = manycore::percpu::topology::Topology::from_root(folder.path());
-    assert_eq!(map.cores().len(), 192);
-    assert_eq!(map.cores()[3].cpus, [3, 195]);
-    assert_eq!(map.llc_groups().len(), 24);
-    assert_eq!(map.llc_groups()[1].cpus[..9], [8, 9, 10, 11, 12, 13, 14, 15, 200]);
-    assert_eq!(map.nodes().len(), 2);
-}
 
 fn deadlock(run: &Run, cores: u32) -> Failure {
     let mut symbols = manycore_sim::symbols::Symbols::new();

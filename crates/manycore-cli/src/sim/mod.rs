@@ -10,6 +10,7 @@
 //! standard        instruments Rust's standard library
 //! native          instruments C and C++
 //! build           builds the program
+//! map             files that show it the virtual machine
 //! launch          runs it once for each number of cores
 //! outcome         reads the file that a run leaves
 //! blind           finds uninstrumented code
@@ -27,6 +28,7 @@ mod configuration;
 mod holders;
 mod launch;
 mod machines;
+mod map;
 mod native;
 mod outcome;
 mod repeats;

@@ -9,10 +9,7 @@ use std::path::PathBuf;
 use manycore_sim::Machine;
 
 use super::{
-    configuration::Configuration,
-    launch::{simulated, write_map},
-    native, runtime,
-    standard::Standard,
+    configuration::Configuration, launch::simulated, map, native, runtime, standard::Standard,
     toolchain,
 };
 use crate::{args::SimArgs, failure::Failure};
@@ -36,10 +33,10 @@ pub(crate) fn run(args: &SimArgs, machine: &Machine, arguments: &[String]) -> Re
     cargo.args(arguments);
     // cargo and the compiler are not instrumented, so they pass the variable on to the tests.
     let cannot = |error: std::io::Error| Failure::run(format_args!("cannot run cargo: {error}"));
-    let map = tempfile::tempdir().map_err(cannot)?;
-    write_map(map.path(), machine, cores).map_err(cannot)?;
+    let folder = tempfile::tempdir().map_err(cannot)?;
+    map::write(folder.path(), machine, cores).map_err(cannot)?;
     let run = (cores, args.seed, 0);
-    simulated(&mut cargo, machine, run, ("/dev/null".as_ref(), map.path()));
+    simulated(&mut cargo, machine, run, ("/dev/null".as_ref(), folder.path()));
     let status = cargo.status().map_err(cannot)?;
     if status.success() {
         return Ok(());

@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_long};
 
-use super::{clock, cores, descriptors, futex, getrandom};
+use super::{clock, cores, descriptors, files, futex, getrandom};
 use crate::host::{self, as_libc};
 use crate::simulation;
 
@@ -85,6 +85,12 @@ pub(crate) unsafe fn virtual_call(number: usize, arguments: [usize; 6]) -> Optio
         host::SYS_GETAFFINITY => Some(unsafe { cores::mask_call(b, c as *mut u8) }),
         // SAFETY: the caller promises `b` bytes at `c`, as `sched_setaffinity` requires.
         host::SYS_SETAFFINITY => Some(unsafe { cores::set_mask_call(b, c as *const u8) }),
+        // SAFETY: the caller promises what `open` requires, and its first argument is the path.
+        host::SYS_OPEN => Some(unsafe { files::open_call(number, arguments, 0) }),
+        host::SYS_OPENAT | host::SYS_OPENAT2 => {
+            // SAFETY: the caller promises what `openat` requires; its second argument is the path.
+            Some(unsafe { files::open_call(number, arguments, 1) })
+        }
         // SAFETY: the caller promises what the call of this number requires of its arguments (#
         // Safety).
         _ => unsafe { descriptors::call(number, arguments) },

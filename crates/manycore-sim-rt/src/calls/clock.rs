@@ -26,6 +26,11 @@ fn start(realtime: bool) -> u64 {
     if realtime { DAY_NS } else { EPOCH_NS }
 }
 
+/// Returns the time of day at which the monotonic clock was zero, in seconds.
+pub(super) fn booted() -> u64 {
+    (start(true) - start(false)) / SECOND_NS
+}
+
 fn nanoseconds([seconds, rest]: [u64; 2]) -> u64 {
     seconds.saturating_mul(SECOND_NS).saturating_add(rest)
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_long};
 
+use super::replace::replace;
 use crate::host::{self, as_libc};
 use crate::interpose::Next;
 use crate::{simulation, switch};
@@ -185,4 +186,11 @@ pub unsafe extern "C" fn sysconf(name: c_int) -> c_long {
     // SAFETY: this is the type of `sysconf`.
     let real: extern "C" fn(c_int) -> c_long = unsafe { std::mem::transmute(SYSCONF.get()) };
     real(name)
+}
+
+replace! {
+    /// Returns the number of cores in use: the simulation's.
+    get_nprocs() { simulation::with(|sim| sim.engine.cores()) as c_int }
+    /// Returns the number of cores: the simulation's.
+    get_nprocs_conf() { simulation::with(|sim| sim.engine.cores()) as c_int }
 }

@@ -96,8 +96,8 @@ pub(crate) fn clock_reading() -> (u64, u64) {
     })
 }
 
-/// Returns what `cpuid` answers: the host's answer, except for the number of the core. Waits until
-/// everything before is done, as the instruction does.
+/// Returns what `cpuid` answers: the host's answer, except for the number of the core and the
+/// processor's name. Waits until everything before is done, as the instruction does.
 pub(crate) fn identity(leaf: u32, subleaf: u32) -> [u32; 4] {
     let found = std::arch::x86_64::__cpuid_count(leaf, subleaf);
     let mut answer = [found.eax, found.ebx, found.ecx, found.edx];
@@ -108,10 +108,22 @@ pub(crate) fn identity(leaf: u32, subleaf: u32) -> [u32; 4] {
             1 => answer[1] = answer[1] & 0x00ff_ffff | core << 24,
             0xb | 0x1f => answer[3] = core,
             0x8000_001e => answer[0] = core,
+            0x8000_0002..=0x8000_0004 => {
+                let name = with(|sim| sim.engine.machine().processor());
+                answer = part_of_name(&name, leaf as usize & 7);
+            }
             _ => {}
         }
     }
     answer
+}
+
+/// Returns one of the three parts of a processor's name: part 2, 3 or 4.
+fn part_of_name(name: &str, part: usize) -> [u32; 4] {
+    let byte = |at: usize| name.as_bytes().get(at).copied().unwrap_or(0);
+    let word = |at: usize| u32::from_le_bytes([byte(at), byte(at + 1), byte(at + 2), byte(at + 3)]);
+    let start = (part - 2) * 16;
+    [0, 4, 8, 12].map(|offset| word(start + offset))
 }
 
 /// Returns the nanoseconds since the start, after all earlier threads have run.

@@ -8,6 +8,7 @@ use std::{
     cell::UnsafeCell,
     ffi::{c_int, c_void},
     io::{Read, Write, pipe},
+    os::fd::FromRawFd,
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -17,6 +18,13 @@ use std::{
 };
 
 unsafe extern "C" {
+    fn syscall(number: std::ffi::c_long, ...) -> std::ffi::c_long;
+    fn get_nprocs() -> c_int;
+    fn get_nprocs_conf() -> c_int;
+    fn open(path: *const c_void, flags: c_int, ...) -> c_int;
+    fn fopen(path: *const c_void, mode: *const c_void) -> *mut c_void;
+    fn fread(to: *mut c_void, size: usize, count: usize, file: *mut c_void) -> usize;
+    fn fclose(file: *mut c_void) -> c_int;
     fn pthread_mutex_lock(mutex: *mut c_void) -> c_int;
     fn pthread_mutex_unlock(mutex: *mut c_void) -> c_int;
     fn pthread_cond_wait(condition: *mut c_void, mutex: *mut c_void) -> c_int;
@@ -125,9 +133,76 @@ fn main() {
             uses_the_names_of_c11();
             sends_through_a_pipe();
             takes_null_for_no_bytes();
+            shows_the_virtual_machine(cores);
             println!("{cores} cores: all well");
         }
     }
+}
+
+/// The cores are counted in files, by libc, and by number; and a processor has the model's name.
+fn shows_the_virtual_machine(cores: u64) {
+    if !manycore_sim::is_simulated() {
+        return;
+    }
+    let read = |path: &str| std::fs::read_to_string(path).expect(path);
+    for list in ["online", "possible", "present"] {
+        let expected = if cores == 1 { "0\n".to_owned() } else { format!("0-{}\n", cores - 1) };
+        assert_eq!(read(&format!("/sys/devices/system/cpu/{list}")), expected, "{list}");
+    }
+    let folder = std::fs::read_dir("/sys/devices/system/cpu").expect("a folder");
+    let names = folder.map(|entry| entry.expect("a file").file_name().into_string().expect("text"));
+    let is_core = |name: &String| name[3..].bytes().all(|byte| byte.is_ascii_digit());
+    assert_eq!(names.filter(is_core).count() as u64, cores);
+    let info = read("/proc/cpuinfo");
+    let lines = |name: &str| info.lines().filter(|line| line.starts_with(name)).count() as u64;
+    assert_eq!([lines("processor"), lines("core id")], [cores; 2]);
+    let name = info.lines().find_map(|line| line.strip_prefix("model name\t: ")).expect("a name");
+    assert!(name.ends_with("(manycore sim)"), "{name}");
+    let brand: Vec<u8> = (0x8000_0002..=0x8000_0004_u32)
+        .flat_map(|leaf| {
+            let part = std::arch::x86_64::__cpuid(leaf);
+            [part.eax, part.ebx, part.ecx, part.edx].map(u32::to_le_bytes).concat()
+        })
+        .take_while(|byte| *byte != 0)
+        .collect();
+    assert_eq!(String::from_utf8_lossy(&brand), name);
+    // SAFETY: the functions take no arguments.
+    assert_eq!(unsafe { [get_nprocs(), get_nprocs_conf()] }, [cores as c_int; 2]);
+
+    let busy = || -> (u64, Vec<u64>) {
+        let text = read("/proc/stat");
+        let times = |line: &str| line.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let cores: Vec<Vec<u64>> =
+            text.lines().filter(|line| line.starts_with("cpu")).map(times).collect();
+        (cores.len() as u64 - 1, cores[0].clone())
+    };
+    let (count, before) = busy();
+    assert_eq!(count, cores);
+    thread::sleep(Duration::from_millis(100));
+    let (_, after) = busy();
+    let (computed, idle) = (after[0] - before[0], after[3] - before[3]);
+    assert!((cores * 10 - 1..=cores * 10 + 1).contains(&(computed + idle)), "{before:?} {after:?}");
+    assert!(computed <= 1, "{computed} hundredths of a second, in a sleep");
+
+    // As C code reads files, and as crates without libc do.
+    let mut first = [0; 16];
+    // SAFETY: the texts end in zero bytes, the buffer has 16 bytes, and the files are closed once.
+    unsafe {
+        let file = fopen(c"/proc/cpuinfo".as_ptr().cast(), c"r".as_ptr().cast());
+        assert_eq!(fread(first.as_mut_ptr().cast(), 1, 16, file), 16);
+        fclose(file);
+        assert_eq!(&first[..], &info.as_bytes()[..16]);
+        const OPENAT: std::ffi::c_long = 257;
+        const HERE: c_int = -100;
+        let path = c"/sys/devices/system/cpu/online";
+        let file = syscall(OPENAT, HERE, path.as_ptr(), 0, 0);
+        let mut online = std::fs::File::from_raw_fd(file as c_int);
+        let mut text = String::new();
+        online.read_to_string(&mut text).expect("a file");
+        assert_eq!(text, read("/sys/devices/system/cpu/online"));
+        assert_eq!(open(c"/proc/self/cgroup".as_ptr().cast(), 0), -1);
+    }
+    assert_eq!(std::io::Error::last_os_error().kind(), std::io::ErrorKind::NotFound);
 }
 
 /// As the kernel does: crates ask so whether `getrandom` is there.

@@ -257,7 +257,7 @@ impl Engine {
         } else {
             let free_at = self.cores[usize::from(core)].free_at;
             let at = at.max(free_at);
-            self.totals.idle += at - free_at;
+            self.cores[usize::from(core)].idle += at - free_at;
             self.start_on(thread, core, at);
         }
     }
@@ -305,7 +305,7 @@ impl Engine {
         if let Some(next) = next {
             self.queued -= 1;
             let ready = self.threads[next as usize].clock.max(at);
-            self.totals.idle += ready - at;
+            self.cores[usize::from(core)].idle += ready - at;
             self.start_on(next, core, ready + u64::from(self.machine.context_switch));
         }
     }

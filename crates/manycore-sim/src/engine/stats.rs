@@ -144,9 +144,18 @@ pub struct LineCost {
 impl Engine {
     /// Returns the counts since the start.
     pub fn totals(&self) -> Totals {
-        let idle = self.cores.iter().filter(|core| core.thread.is_none());
-        let since = |core: &Core| self.clock.saturating_sub(core.free_at);
-        Totals { idle: self.totals.idle + idle.map(since).sum::<u64>(), ..self.totals }
+        let idle = self.cores.iter().map(|core| self.idle_of(core)).sum();
+        Totals { idle, ..self.totals }
+    }
+
+    /// Returns the cycles in which each core had no thread, since the start.
+    pub fn idle(&self) -> Vec<u64> {
+        self.cores.iter().map(|core| self.idle_of(core)).collect()
+    }
+
+    fn idle_of(&self, core: &Core) -> u64 {
+        let since = if core.thread.is_none() { self.clock.saturating_sub(core.free_at) } else { 0 };
+        core.idle + since
     }
 
     /// Returns the number of cache lines touched so far.

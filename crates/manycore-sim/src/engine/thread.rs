@@ -176,4 +176,6 @@ pub(super) struct Core {
     pub(super) assigned: u32,
     /// When a thread last gave it up.
     pub(super) free_at: u64,
+    /// Cycles without a thread, until a thread last took it.
+    pub(super) idle: u64,
 }

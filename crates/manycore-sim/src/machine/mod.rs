@@ -217,6 +217,11 @@ impl Machine {
         guess::guessed(name)
     }
 
+    /// Returns the name of the processor that a program on this machine reads.
+    pub fn processor(&self) -> String {
+        format!("{} (manycore sim)", self.name)
+    }
+
     /// Returns the number of cores as a program sees them: each hardware thread is a core.
     pub fn cores(&self) -> u32 {
         self.physical_cores() * self.threads_per_core

@@ -53,6 +53,7 @@ fn a_core_is_idle_while_it_has_no_thread() {
     assert_eq!(engine.futex_wake(0x40, 1, u32::MAX), 1);
     assert_eq!(engine.exit(), Switch(MAIN));
     assert_eq!(engine.now(), 5000 + 3000);
+    assert_eq!(engine.idle(), [7000, 3000, 8000]);
     assert_eq!(engine.totals().idle, 7000 + 3000 + 8000, "cores 0, 1 and 2");
 }
 
