@@ -11,8 +11,10 @@ quick_builds
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# Runs that are compared must not lie on both sides of midnight.
+today=$(date -u +%F)
 # One run each, but where the interval and the band are looked at.
-sim() { "$MANYCORE" sim --plain "$@" 2>"$work/said"; }
+sim() { "$MANYCORE" sim --plain --date "$today" "$@" 2>"$work/said"; }
 
 sim --cores 1 -- sim-threads >/dev/null || skip_if_not_simulable "$work/said"
 
@@ -33,7 +35,7 @@ elsewhere() (
     mkdir -p "$HOME"
     one=()
     if taskset -c 0 true 2>/dev/null; then one=(taskset -c 0); fi
-    "${one[@]}" "$MANYCORE" sim --plain "$@" 2>"$work/said"
+    "${one[@]}" "$MANYCORE" sim --plain --date "$today" "$@" 2>"$work/said"
 )
 # What a run's JSON says but for the code that ran uninstrumented, which is seen on the host's clock.
 seen() {
@@ -143,7 +145,11 @@ if setarch "$(uname -m)" -R true 2>/dev/null; then
     sed "s|\"$ROOT/|\"|; s|from $ROOT/|from |; s|at $ROOT/|at |" "$work/three.seen" | cmp - "$work/one.seen" ||
         die "figures depend on the folder"
 fi
-sim --cores 8 -- sim-files children >/dev/null || die "$(cat "$work/said")"
+# It also checks the day, if the command line has none.
+"$MANYCORE" sim --plain --cores 8 -- sim-files children >/dev/null 2>"$work/said" || die "$(cat "$work/said")"
+"$MANYCORE" sim --plain --date 2031-05-06 --cores 1 -- sim-files day >"$work/day" 2>"$work/said" ||
+    die "$(cat "$work/said")"
+grep -q '^22405 days since 1970$' "$work/day" || die "the run is not on its day: $(head -1 "$work/day")"
 if sim --cores 2 -- sim-files pause; then die "a thread paused, and went on"; fi
 grep -q 'called pause .*sim-files.rs' "$work/said" || die "$(cat "$work/said")"
 say "sockets, timers and child processes wait in virtual time; a call that blocks is named"

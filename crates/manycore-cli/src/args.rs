@@ -76,6 +76,10 @@ pub struct SimArgs {
     /// Seed of the randomness in the model and in the program's system calls
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
+    /// Day on which the program's time of day begins, at midnight UTC, as YYYY-MM-DD; repeats a run
+    /// of another day [default: today]
+    #[arg(long, value_name = "DATE", value_parser = crate::sim::day::parse)]
+    pub date: Option<u64>,
     /// Sensitivity runs over uncertain parameters; short runs always have them
     #[arg(long, conflicts_with = "plain")]
     pub band: bool,
@@ -163,6 +167,11 @@ pub struct SimTestArgs {
 }
 
 impl SimArgs {
+    /// Returns the day on which the program runs, in days since 1970.
+    pub fn day(&self) -> u64 {
+        self.date.unwrap_or_else(crate::sim::day::today)
+    }
+
     /// Returns the numbers of cores to run on.
     pub fn cores(&self) -> Vec<u32> {
         match (&self.cores[..], &self.command) {

@@ -24,6 +24,7 @@ fn command_lines_without_sense_are_refused() {
     refused(&["--cores", "0", "--", "x"], 2, "from 1 to");
     refused(&["--cores", "49", "--", "x"], 2, "--grow");
     refused(&["--set", "hit", "--", "x"], 2, "name=value");
+    refused(&["--date", "2023-02-29", "--", "x"], 2, "1970-01-01 to 9999-12-31");
     refused(&["--set", "speed=9", "--", "x"], 2, "no parameter speed");
     refused(&["--set", "hit=fast", "--", "x"], 2, "hit cannot be fast");
 }

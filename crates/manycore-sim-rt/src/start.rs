@@ -14,8 +14,8 @@ use crate::interpose::Next;
 use crate::simulation::{self, Hooks, result};
 use crate::{arguments, callbacks, calls, diagnostics, instruction_stubs, switch, watchdog};
 
-/// The command's settings, separated by bars: cores, seed, how many waits to keep, where to write
-/// the result, and the machine.
+/// The command's settings, separated by bars: cores, seed, how many waits to keep, the day at whose
+/// beginning the run starts, where to write the result, and the machine.
 const VARIABLE: &CStr = c"MANYCORE_SIM_RUN";
 
 unsafe extern "C" {
@@ -70,15 +70,18 @@ extern "C" fn begin() {
 }
 
 fn parse(text: &str) -> Option<(Engine, u64, String)> {
-    let mut parts = text.splitn(5, '|');
+    let mut parts = text.splitn(6, '|');
     let cores = parts.next()?.parse().ok()?;
     let seed = parts.next()?.parse().ok()?;
     let waits = parts.next()?.parse().ok()?;
+    // Not after the year 9999, which the command takes at most.
+    let day = parts.next()?.parse().ok().filter(|day| *day < 3_000_000)?;
     let out = parts.next()?.to_string();
     let machine = Machine::decode(parts.next()?);
     match machine.and_then(|machine| Engine::new(machine, cores, seed)) {
         Ok(mut engine) => {
             engine.keep_waits(waits);
+            calls::set_day(day);
             Some((engine, seed, out))
         }
         Err(error) => diagnostics::fatal(format_args!("{error}")),

@@ -20,6 +20,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) program: &'a Path,
     pub(crate) arguments: &'a [String],
     pub(crate) seed: u64,
+    /// The day on which its time of day begins, in days since 1970.
+    pub(crate) day: u64,
     /// Whether the program's output is dropped.
     pub(crate) quiet: bool,
     /// The number of its threads' waits that are kept.
@@ -58,7 +60,7 @@ impl Launch<'_> {
         command.args(self.arguments).stdout(out).stderr(Stdio::inherit());
         named_alone(&mut command, self.program);
         map::write(folder.path(), machine, cores).map_err(cannot)?;
-        let run = (cores, self.seed, self.waits);
+        let run = (cores, self.seed, self.waits, self.day);
         simulated(&mut command, machine, run, (&result, folder.path()));
         let output = command.output().map_err(cannot)?;
         let status = output.status;
@@ -92,13 +94,13 @@ impl Launch<'_> {
 pub(crate) fn simulated(
     command: &mut Command,
     machine: &Machine,
-    (cores, seed, waits): (u32, u64, u32),
+    (cores, seed, waits, day): (u32, u64, u32, u64),
     (result, map): (&Path, &Path),
 ) {
     let (path, machine) = (result.display(), machine.encode());
     // The text has the same length for all numbers, because its length decides the addresses on the
     // stack, and so what shares a line.
-    let text = format!("{cores:04}|{seed:020}|{waits:010}|{path}|{machine}");
+    let text = format!("{cores:04}|{seed:020}|{waits:010}|{day:010}|{path}|{machine}");
     command.env(VARIABLE, text);
     command.env("MANYCORE_TOPOLOGY", map);
     // Otherwise the library's clock would ask the host whether to trust its counter. Virtual

@@ -10,6 +10,7 @@
 //! standard        instruments Rust's standard library
 //! native          instruments C and C++
 //! build           builds the program
+//! day             the date on which it runs
 //! map             files that show it the virtual machine
 //! launch          runs it once for each number of cores
 //! outcome         reads the file that a run leaves
@@ -25,6 +26,7 @@
 mod blind;
 mod build;
 mod configuration;
+pub(crate) mod day;
 mod holders;
 mod launch;
 mod machines;
@@ -88,7 +90,8 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
     let program = plan.build(&tools, &library, &standard)?;
     let waits = if args.timeline.is_some() { timeline::WAITS } else { 0 };
     let (seed, quiet) = (args.seed, args.audit);
-    let launch = Launch { program: &program, arguments, seed, quiet, waits };
+    let day = args.day();
+    let launch = Launch { program: &program, arguments, seed, day, quiet, waits };
     let cores = args.cores();
     let mut runs = Vec::new();
     for &count in &cores {
@@ -183,7 +186,9 @@ impl Own {
         cores: u32,
         arguments: &[String],
     ) -> Result<String, Failure> {
-        let launch = Launch { program: &self.program, arguments, seed: 1, quiet: true, waits: 0 };
+        let day = day::OF_OWN_PROGRAMS;
+        let launch =
+            Launch { program: &self.program, arguments, seed: 1, day, quiet: true, waits: 0 };
         launch.run_and_read(machine, cores).map(|(_, printed)| printed)
     }
 
@@ -198,7 +203,9 @@ impl Own {
         arguments: &[String],
         count: &str,
     ) -> Result<f64, Failure> {
-        let launch = Launch { program: &self.program, arguments, seed: 1, quiet: true, waits: 0 };
+        let day = day::OF_OWN_PROGRAMS;
+        let launch =
+            Launch { program: &self.program, arguments, seed: 1, day, quiet: true, waits: 0 };
         let run = launch.run(machine, cores)?;
         let cycles = run.count("cycles").max(1) as f64 * f64::from(cores);
         Ok(run.count(count) as f64 / cycles * 100.0)
@@ -215,7 +222,8 @@ impl Own {
         arguments: &[String],
     ) -> Result<(String, Vec<u8>), Failure> {
         let (program, waits) = (&self.program, timeline::WAITS);
-        let launch = Launch { program, arguments, seed: 1, quiet: true, waits };
+        let day = day::OF_OWN_PROGRAMS;
+        let launch = Launch { program, arguments, seed: 1, day, quiet: true, waits };
         let (run, printed) = launch.run_and_read(machine, cores)?;
         Ok((printed, timeline::trace(&run, machine)))
     }

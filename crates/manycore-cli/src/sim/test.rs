@@ -35,7 +35,7 @@ pub(crate) fn run(args: &SimArgs, machine: &Machine, arguments: &[String]) -> Re
     let cannot = |error: std::io::Error| Failure::run(format_args!("cannot run cargo: {error}"));
     let folder = tempfile::tempdir().map_err(cannot)?;
     map::write(folder.path(), machine, cores).map_err(cannot)?;
-    let run = (cores, args.seed, 0);
+    let run = (cores, args.seed, 0, args.day());
     simulated(&mut cargo, machine, run, ("/dev/null".as_ref(), folder.path()));
     let status = cargo.status().map_err(cannot)?;
     if status.success() {

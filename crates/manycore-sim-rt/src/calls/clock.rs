@@ -5,6 +5,7 @@
 //! the sleep.
 
 use std::ffi::{c_int, c_long};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::signals;
 use crate::host::{self, as_libc};
@@ -12,23 +13,33 @@ use crate::simulation;
 
 /// The value of a monotonic clock when the simulation starts.
 const EPOCH_NS: u64 = 1_000_000_000;
-/// The time of day when the simulation starts: the same in every run.
-const DAY_NS: u64 = 1_700_000_000 * SECOND_NS;
 const SECOND_NS: u64 = 1_000_000_000;
 /// The kernel's clocks that show the time of day.
 const REALTIME: [usize; 2] = [0, 5];
 /// The number of kernel clocks that the simulation replaces.
 const CLOCKS: usize = 12;
+/// Seconds of a day.
+const DAY: u64 = 86_400;
+
+/// The time of day when the simulation starts, in nanoseconds.
+static BEGIN_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Sets the day at whose beginning the simulation starts, in days since 1970.
+pub(crate) fn set_day(day: u64) {
+    // ORDER: Relaxed; stored once, before `main`, by the thread that all virtual threads run on.
+    BEGIN_NS.store(day * DAY * SECOND_NS, Ordering::Relaxed);
+}
 
 /// Returns a clock's value at virtual time zero; all clocks advance together from there
 /// (calls_clock.T1).
 fn start(realtime: bool) -> u64 {
-    if realtime { DAY_NS } else { EPOCH_NS }
+    // ORDER: Relaxed; as in `set_day`.
+    if realtime { BEGIN_NS.load(Ordering::Relaxed) } else { EPOCH_NS }
 }
 
 /// Returns the time of day at which the monotonic clock was zero, in seconds.
 pub(super) fn booted() -> u64 {
-    (start(true) - start(false)) / SECOND_NS
+    start(true).saturating_sub(EPOCH_NS) / SECOND_NS
 }
 
 fn nanoseconds([seconds, rest]: [u64; 2]) -> u64 {

@@ -26,6 +26,7 @@ mod signals;
 mod waits;
 
 pub(crate) use self::by_number::virtual_call;
+pub(crate) use self::clock::set_day;
 pub(crate) use self::files::{MAP, set_map};
 pub(crate) use self::signals::deliver;
 

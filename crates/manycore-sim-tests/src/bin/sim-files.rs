@@ -1,6 +1,7 @@
 //! What waits for files and processes, as std's programs do it: sockets, pipes, time-outs,
 //! children. Fails if one of them does not do what it does on real cores, or in another virtual
-//! time than it should. With an argument it waits for what never comes: `pipe`, `pause`.
+//! time than it should. With an argument it waits for what never comes: `pipe`, `pause`. With `day`
+//! it prints the date.
 
 use std::{
     io::{ErrorKind, Read, Write, pipe},
@@ -12,20 +13,24 @@ use std::{
     process::{Command, Stdio},
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 const CLIENTS: usize = 6;
 const ROUNDS: usize = 20;
+/// The seconds of a day.
+const DAY: u64 = 86_400;
 
 fn main() {
     match std::env::args().nth(1).as_deref() {
         Some("pipe") => waits_at_a_pipe(),
         Some("pause") => pauses(),
+        Some("day") => println!("{} days since 1970", seconds() / DAY),
         Some("children") => {
             reads_the_output_of_children();
             times_out_while_a_child_runs();
             handles_signals_of_a_child();
+            begins_today();
             println!("children: all well");
         }
         _ => {
@@ -213,6 +218,22 @@ fn expires_timers() {
     }
     let took = began.elapsed();
     assert!(took >= Duration::from_millis(3) && took < Duration::from_millis(4), "{took:?}");
+}
+
+/// The host's date, which a child process reads, unless midnight has just passed.
+fn begins_today() {
+    if !manycore_sim::is_simulated() {
+        return;
+    }
+    let output = Command::new("date").args(["-u", "+%s"]).output().expect("a child");
+    let host: u64 = String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number");
+    let today = host / DAY;
+    assert!((today - 1..=today).contains(&(seconds() / DAY)), "{} on {today}", seconds() / DAY);
+}
+
+/// The seconds since 1970.
+fn seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
 }
 
 fn reads_the_output_of_children() {
