@@ -19,7 +19,8 @@
 //! - The line is busy during the grant. For a read of a shared line it is busy for `read_occupancy`
 //!   only.
 //! - Requests for a busy line wait. The machine's arbitration chooses the next one.
-//! - During a transfer the old holder may use the line for the first `linger` cycles.
+//! - During a transfer the old holder may use the line for the first `linger` cycles. Within a
+//!   complex it may for less time, in proportion to the shorter transfer.
 //! - With a store buffer (`stores`), a store that misses asks for the line, and its core goes on.
 //!   Other cores can read the stored value once the store has arrived.
 //! - With `llsc`, a locked instruction is a load and a conditional store. It asks for the line
@@ -371,7 +372,7 @@ impl Engine {
             latency = self.memory_latency(at, core, now);
             busy = latency;
         }
-        let linger = now + latency.min(u64::from(self.machine.linger));
+        let linger = now + self.machine.linger_of(latency);
         let line = &mut self.lines[at];
         line.busy_until = now + busy;
         if owner != NO_CORE {
@@ -413,10 +414,10 @@ impl Engine {
         };
         let shared = owner != core && (owner != NO_CORE || is_shared);
         self.totals.shared_writes += u64::from(shared);
-        let linger = u64::from(self.machine.linger);
+        let linger = now + self.machine.linger_of(latency);
         let line = &mut self.lines[at];
         line.busy_until = now + latency;
-        line.linger(now + latency.min(linger));
+        line.linger(linger);
         line.own(core);
         latency
     }

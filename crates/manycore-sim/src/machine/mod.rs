@@ -139,8 +139,9 @@ pub struct Machine {
     pub l3_hit: u32,
     /// The time for which a read of a shared line keeps the line busy.
     pub read_occupancy: u32,
-    /// How long the old holder may still use a line that is granted to another core. This is the
-    /// time until the request reaches the old holder.
+    /// How long the old holder may still use a line that is granted to another core of the socket,
+    /// or of another socket. This is the time until the request reaches the old holder. Within a
+    /// complex it is shorter, in proportion to the transfer.
     pub linger: u32,
     /// Maximal random delay of a line's arrival, in cycles, drawn from the seed. Runs with several
     /// seeds show how much of a curve comes from threads that move in step. 0: no delay.
@@ -361,6 +362,15 @@ impl Machine {
         self.transfer(a / each, b / each)
     }
 
+    /// Returns how long the old holder may still use a line whose transfer takes `latency` cycles.
+    pub(crate) fn linger_of(&self, latency: u64) -> u64 {
+        let (linger, near) = (u64::from(self.linger), u64::from(self.same_complex));
+        if self.cores_per_complex > 0 && latency <= near && near < u64::from(self.same_socket) {
+            return latency.min(linger * near / u64::from(self.same_socket));
+        }
+        latency.min(linger)
+    }
+
     /// Returns the hundredths of a cycle for which one line uses the memory's bandwidth.
     pub(crate) fn bandwidth_occupancy(&self) -> u64 {
         let bytes = (100 * u64::from(self.mhz)) << self.line_shift;
@@ -444,3 +454,17 @@ impl fmt::Display for ModelError {
 }
 
 impl std::error::Error for ModelError {}
+
+#[cfg(test)]
+#[test]
+fn linger_is_half_a_transfer_within_a_complex_and_within_a_socket() {
+    for name in ["epyc-9654", "epyc-9965", "xeon-6972p", "graviton4"] {
+        let machine = Machine::named(name).expect("a shipped model");
+        for transfer in [machine.same_complex, machine.same_socket].map(u64::from) {
+            if machine.cores_per_complex > 0 || transfer == u64::from(machine.same_socket) {
+                let half = machine.linger_of(transfer);
+                assert!((transfer - 1..=transfer + 1).contains(&(2 * half)), "{name}: {half}");
+            }
+        }
+    }
+}

@@ -15,6 +15,20 @@ impl Model<'_> {
         u64::from(machine.transfer(machine.socket(a), machine.socket(b)))
     }
 
+    /// Returns how long cores that lose a line to `core` may use it.
+    fn linger(&self, core: u32, owner: Option<u32>, copies: &BTreeSet<u32>) -> u64 {
+        let machine = self.machine;
+        let linger = u64::from(machine.linger);
+        let mut losers = copies.iter().chain(&owner).filter(|loser| **loser != core);
+        let near = u64::from(machine.same_complex.min(machine.same_socket));
+        if machine.cores_per_complex > 0
+            && losers.all(|loser| machine.complex(*loser) == machine.complex(core))
+        {
+            return linger * near / u64::from(machine.same_socket);
+        }
+        linger
+    }
+
     /// Returns the core whose caches a thread uses.
     fn unit(&self, core: u32) -> u32 {
         core % self.machine.physical_cores()
@@ -247,7 +261,7 @@ impl Model<'_> {
         }
         self.done.misses += 1;
         self.done.waited += done - request.arrived;
-        let linger = now + latency.min(u64::from(self.machine.linger));
+        let linger = now + self.linger(core, owner, &copies).min(latency);
         let line = self.lines.get_mut(&number).expect("touched");
         if request.write || owner != Some(core) {
             line.busy_until = now + busy.unwrap_or(latency);
