@@ -55,22 +55,25 @@ fn judge(functions: &Functions, seen: &Seen, base: u64) -> (bool, Option<String>
     (seen.blocks.iter().any(holds), Some(name.clone()))
 }
 
-/// Returns the uninstrumented code of a run, largest share first. `None` if the run was too short
-/// to tell.
-pub(crate) fn of(run: &Run) -> Option<Vec<Blind>> {
-    let module_of = |seen: &Seen| {
+/// Returns the uninstrumented code of all runs together, largest share first. `None` if they were
+/// too short to tell.
+pub(crate) fn of<'a>(runs: impl Iterator<Item = &'a Run> + Clone) -> Option<Vec<Blind>> {
+    let module_of = |run: &'a Run, seen: &Seen| {
         let here = |module: &&Module| (module.start..module.end).contains(&seen.address);
         run.modules.iter().find(here)
     };
     // Code without a file is the runtime's own code, which replaces single instructions.
-    let in_files = run.seen.iter().filter_map(|seen| module_of(seen).map(|module| (seen, module)));
-    let all: u64 = in_files.clone().map(|(seen, _)| seen.count).sum();
+    let in_files = runs.flat_map(|run| {
+        let of_module = move |seen| module_of(run, seen).map(|module| (run, seen, module));
+        run.seen.iter().filter_map(of_module)
+    });
+    let all: u64 = in_files.clone().map(|(_, seen, _)| seen.count).sum();
     if all < LOOKS_MIN {
         return None;
     }
     let mut known: BTreeMap<&str, Functions> = BTreeMap::new();
     let mut counts: BTreeMap<&str, BTreeMap<Option<String>, u64>> = BTreeMap::new();
-    for (seen, module) in in_files {
+    for (run, seen, module) in in_files {
         let path = module.path.as_str();
         let base = run.modules.iter().filter(|module| module.path == path).map(|m| m.start).min();
         let functions = known.entry(path).or_insert_with(|| functions(path));
@@ -123,11 +126,13 @@ mod tests {
         let there = Seen { address: 0x3100, ..elsewhere };
         let modules = vec![module, other];
         let run = Run { modules, seen: vec![seen, there, elsewhere], ..Run::default() };
-        let found = of(&run).unwrap();
+        let found = of([&run].into_iter()).unwrap();
         let named = |at: usize| (found[at].object.as_str(), found[at].share);
         assert_eq!((named(0), named(1)), (("libz.so", 0.75), ("libm.so", 0.25)));
         assert_eq!(found.len(), 2, "code without a file is the runtime's own");
         let few = Run { seen: vec![Seen { count: 39, ..seen }, elsewhere], ..run };
-        assert!(of(&few).is_none());
+        assert!(of([&few].into_iter()).is_none());
+        let pooled = of([&few, &few].into_iter()).expect("enough looks of two short runs");
+        assert_eq!((&pooled[0].object[..], pooled[0].share), ("libz.so", 1.0));
     }
 }

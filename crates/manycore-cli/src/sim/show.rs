@@ -37,10 +37,12 @@ pub(crate) fn report(
              see the real machine."
         ));
     }
-    report.blind = runs.last().and_then(blind::of);
+    // Short runs have few samples each, and are repeated.
+    let repeated = repeats.seeds.iter().chain(&repeats.bands).flat_map(|band| &band.runs);
+    report.blind = blind::of(runs.iter().chain(repeated));
     if report.blind.is_none() {
         // Not in the report, because the report is the same each time.
-        eprintln!("manycore sim: too short a run to say how much of it was uninstrumented");
+        eprintln!("manycore sim: too short runs to say how much was uninstrumented");
     }
     let (mut symbols, mut holders) = (Symbols::new(), Holders::default());
     let variation = |band: &Band| Variation {

@@ -85,8 +85,8 @@ pub struct Report {
     pub missing: Vec<String>,
     /// Other facts that a reader must know about these runs.
     pub notes: Vec<String>,
-    /// Uninstrumented code in the last run, which cost nothing; the largest share first. `None` if
-    /// the run was too short to tell. Sampled on the host, so it differs between runs.
+    /// Uninstrumented code in all runs, which cost nothing; the largest share first. `None` if the
+    /// runs were too short to tell. Sampled on the host, so it differs between runs.
     #[serde(default)]
     pub blind: Option<Vec<Blind>>,
     /// The machine.
