@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 pub(crate) const SYS_OPEN: usize = 2;
 pub(crate) const SYS_MMAP: usize = 9;
 pub(crate) const SYS_MPROTECT: usize = 10;
+pub(crate) const SYS_MUNMAP: usize = 11;
+pub(crate) const SYS_MREMAP: usize = 25;
 pub(crate) const SYS_NANOSLEEP: usize = 35;
 pub(crate) const SYS_EXIT_GROUP: usize = 231;
 pub(crate) const SYS_GETTID: usize = 186;

@@ -23,7 +23,8 @@
 //! - The program's instructions: `blocks`, `patch`, `code`; `pipeline` is their time on a core that
 //!   runs them out of order.
 //! - For reports: `frames` (call stacks), `placement` (where a check's data lie), `allocations`
-//!   (what was allocated where), `uninstrumented` (code without callbacks). Also `random`.
+//!   (what was allocated where), `uninstrumented` (code without callbacks).
+//! - Also `mappings` (files that are mapped twice) and `random`.
 //! - The system below: `interpose`, `diagnostics`, `host`, `heap`, `hash`.
 //!
 //! x86-64 Linux with glibc only. Elsewhere this crate is empty.
@@ -44,6 +45,7 @@ mod heap;
 mod host;
 mod instruction_stubs;
 mod interpose;
+mod mappings;
 mod patch;
 mod pipeline;
 mod placement;

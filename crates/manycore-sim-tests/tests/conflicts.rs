@@ -150,6 +150,67 @@ fn sections_do_not_conflict() {
     );
 }
 
+/// A file of two pages that is mapped twice.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+struct Twice([usize; 2]);
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+impl Twice {
+    const BYTES: usize = 8192;
+
+    fn new() -> Self {
+        use std::os::fd::AsRawFd;
+        let path = std::env::temp_dir().join(format!("manycore-twice-{}", std::process::id()));
+        let mut options = std::fs::File::options();
+        let file = options.read(true).write(true).create(true).truncate(true).open(&path);
+        let file = file.expect("a file");
+        std::fs::remove_file(&path).expect("the file");
+        file.set_len(Self::BYTES as u64).expect("space");
+        let (read_write, shared, file) = (3, 1, file.as_raw_fd());
+        // SAFETY: a mapping without MAP_FIXED replaces nothing.
+        Self([0; 2].map(|near| unsafe { mmap(near, Self::BYTES, read_write, shared, file, 0) }))
+    }
+
+    /// Returns a word of the file in one of the two mappings.
+    fn word(&self, mapping: usize, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8) && at < Self::BYTES);
+        // SAFETY: an aligned word of the mapping, which lives as long as `self`.
+        unsafe { AtomicU64::from_ptr((self.0[mapping] + at) as *mut u64) }
+    }
+}
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+impl Drop for Twice {
+    fn drop(&mut self) {
+        for start in self.0 {
+            // SAFETY: the mapping is this object's, and no reference to it is left.
+            unsafe { munmap(start, Self::BYTES) };
+        }
+    }
+}
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+unsafe extern "C" {
+    fn mmap(near: usize, bytes: usize, rights: i32, flags: i32, file: i32, from: i64) -> usize;
+    fn munmap(start: usize, bytes: usize) -> i32;
+}
+
+#[test]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[ignore = "manycore sim test"]
+fn two_mappings_of_a_file_are_the_same_lines() {
+    let first = |file: &Twice| add(file.word(0, 4096));
+    let check = || ConflictCheck::new(Twice::new);
+    let report = check().run(first, |file| add(file.word(1, 4096))).unwrap();
+    assert!(!report.is_conflict_free());
+    assert!(report.lines.iter().all(|line| !line.is_false_sharing), "{report}");
+    let report = check().run(first, |file| add(file.word(1, 4096 + 8))).unwrap();
+    assert!(report.lines.iter().all(|line| line.is_false_sharing), "{report}");
+    assert!(!report.is_conflict_free());
+    let report = check().run(first, |file| add(file.word(1, 0))).unwrap();
+    assert!(report.is_conflict_free(), "{report}");
+}
+
 /// Links and nodes on lines of their own, and the threads that read and replace the nodes.
 struct Nodes {
     domain: Domain,

@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_long};
 
-use super::{clock, cores, descriptors, files, futex, getrandom};
+use super::{clock, cores, descriptors, files, futex, getrandom, maps};
 use crate::host::{self, as_libc};
 use crate::simulation;
 
@@ -87,6 +87,12 @@ pub(crate) unsafe fn virtual_call(number: usize, arguments: [usize; 6]) -> Optio
         host::SYS_SETAFFINITY => Some(unsafe { cores::set_mask_call(b, c as *const u8) }),
         // SAFETY: the caller promises what `open` requires, and its first argument is the path.
         host::SYS_OPEN => Some(unsafe { files::open_call(number, arguments, 0) }),
+        // SAFETY: the caller promises what `mmap` requires of its arguments (# Safety).
+        host::SYS_MMAP => Some(unsafe { maps::map_call(arguments) }),
+        // SAFETY: the caller promises what `munmap` requires of its arguments (# Safety).
+        host::SYS_MUNMAP => Some(unsafe { maps::unmap_call(arguments) }),
+        // SAFETY: the caller promises what `mremap` requires of its arguments (# Safety).
+        host::SYS_MREMAP => Some(unsafe { maps::remap_call(arguments) }),
         host::SYS_OPENAT | host::SYS_OPENAT2 => {
             // SAFETY: the caller promises what `openat` requires; its second argument is the path.
             Some(unsafe { files::open_call(number, arguments, 1) })

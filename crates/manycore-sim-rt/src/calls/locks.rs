@@ -84,11 +84,13 @@ pub(super) unsafe fn lock(mutex: *mut c_void, until: Option<u64>) -> c_int {
     }
     while answer == EBUSY {
         // locks.L1: from here on, a release wakes.
-        simulation::with(|sim| sim.contended.insert(mutex as usize));
+        simulation::with(|sim| sim.contended.insert(sim.line_address(mutex as usize)));
         exchange(mutex, instructions::AGAIN);
         answer = real!(pthread_mutex_trylock(*mut c_void))(mutex);
         if answer == EBUSY {
-            let still = || simulation::with(|sim| sim.contended.contains(&(mutex as usize)));
+            let still = || {
+                simulation::with(|sim| sim.contended.contains(&sim.line_address(mutex as usize)))
+            };
             if !waits::sleep(mutex, until, waits::ALL, still) {
                 return ETIMEDOUT;
             }
@@ -112,7 +114,7 @@ pub(super) unsafe fn unlock(mutex: *mut c_void) -> c_int {
     // SAFETY: locks.L2 - the caller promises a live mutex, and no thread has run since the release.
     let is_free = answer == 0 && unsafe { word(mutex, 0) }.load(Relaxed) == 0;
     // locks.L1: whoever sleeps, or is about to, has set the mark.
-    if is_free && simulation::with(|sim| sim.contended.remove(&(mutex as usize))) {
+    if is_free && simulation::with(|sim| sim.contended.remove(&sim.line_address(mutex as usize))) {
         simulation::wake(mutex as usize, 1, waits::ALL);
     }
     answer

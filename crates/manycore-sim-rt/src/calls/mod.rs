@@ -19,6 +19,7 @@ mod futex;
 mod getrandom;
 mod libc_functions;
 mod locks;
+mod maps;
 mod memory;
 mod replace;
 mod semaphores;

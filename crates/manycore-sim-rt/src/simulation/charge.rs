@@ -17,6 +17,10 @@ const WIDEST: usize = 64;
 /// Charges an access. Other threads may run first.
 #[inline(always)]
 pub(crate) fn access(address: usize, size: usize, kind: Kind, pc: usize) {
+    if with(|sim| sim.mappings.has_common()) {
+        access_in_parts(address, size, kind, pc);
+        return;
+    }
     follow(with(|sim| {
         let site = sim.path.site(pc) as usize;
         if size > WIDEST {
@@ -24,6 +28,31 @@ pub(crate) fn access(address: usize, size: usize, kind: Kind, pc: usize) {
         }
         sim.engine.access(address, size, kind, site)
     }));
+}
+
+/// Charges an access, part by part if it crosses from one mapping into another (mappings.M1).
+#[cold]
+#[inline(never)]
+fn access_in_parts(address: usize, size: usize, kind: Kind, pc: usize) {
+    let site = with(|sim| {
+        if size > WIDEST {
+            sim.debt += pipeline::copied(&sim.pipeline, size);
+        }
+        sim.path.site(pc) as usize
+    });
+    parts(address, size, kind, site);
+}
+
+fn parts(address: usize, size: usize, kind: Kind, site: usize) {
+    let mut done = 0;
+    while done < size {
+        follow(with(|sim| {
+            let (at, room) = sim.mappings.line_address(address + done);
+            let here = room.min(size - done);
+            done += here;
+            sim.engine.access(at, here, kind, site)
+        }));
+    }
 }
 
 /// Charges a full fence.
@@ -144,7 +173,10 @@ pub(crate) fn system_call() {
 /// Charges a system call that reads a word of the program.
 pub(crate) fn enter_kernel(word: usize) {
     let site = with(|sim| sim.call_site());
-    follow(with(|sim| sim.engine.access(word, 4, Kind::Read, site)));
+    follow(with(|sim| {
+        let at = sim.line_address(word);
+        sim.engine.access(at, 4, Kind::Read, site)
+    }));
     system_call();
 }
 
@@ -153,6 +185,7 @@ pub(crate) fn wait(word: usize, until: Option<u64>, bits: u32) -> bool {
     follow(with(|sim| {
         let site = sim.call_site();
         let deadline = until.map(|ns| sim.engine.machine().cycles(ns));
+        let word = sim.line_address(word);
         sim.engine.futex_wait(word, bits, deadline, site)
     }));
     with(|sim| {
@@ -169,7 +202,10 @@ pub(crate) fn inside_libc(word: usize, kind: Kind, instructions: u32) {
         let rate = u64::from(sim.engine.machine().instructions_per_10_cycles);
         sim.engine.work(u64::from(instructions) * 10 / rate)
     }));
-    follow(with(|sim| sim.engine.access(word, 4, kind, site)));
+    follow(with(|sim| {
+        let at = sim.line_address(word);
+        sim.engine.access(at, 4, kind, site)
+    }));
 }
 
 /// Charges what a processor waits in a spin loop.
@@ -182,19 +218,25 @@ pub(crate) fn pause() {
 
 /// Returns true if a thread waits at a futex word with one of these bits.
 pub(crate) fn any_waits(word: usize, bits: u32) -> bool {
-    with(|sim| sim.engine.any_waits(word, bits))
+    with(|sim| {
+        let word = sim.line_address(word);
+        sim.engine.any_waits(word, bits)
+    })
 }
 
 /// Wakes the waiters at a futex word. Returns how many.
 pub(crate) fn wake(word: usize, count: u32, bits: u32) -> usize {
     system_call();
-    with(|sim| sim.engine.futex_wake(word, count, bits)) as usize
+    with(|sim| {
+        let word = sim.line_address(word);
+        sim.engine.futex_wake(word, count, bits) as usize
+    })
 }
 
 /// Charges the kernel's copy from or to the program's memory.
 pub(crate) fn copied(address: usize, size: usize, kind: Kind) {
     let site = with(|sim| sim.call_site());
-    follow(with(|sim| sim.engine.access(address, size, kind, site)));
+    parts(address, size, kind, site);
 }
 
 /// Waits until `what` may have come, or until a time in nanoseconds since the start. Returns true

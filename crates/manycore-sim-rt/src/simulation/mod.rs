@@ -34,6 +34,7 @@ use crate::allocations::Allocations;
 use crate::blocks::{Costs, Prices};
 use crate::code::Code;
 use crate::frames::{self, CallPath, Frames};
+use crate::mappings::Mappings;
 use crate::patch::{Patches, Targets};
 use crate::pipeline::{self, Pipeline};
 use crate::random::Random;
@@ -76,6 +77,7 @@ pub(crate) struct Simulation {
     pub(crate) leaving: Option<usize>,
     pub(crate) random: Random,
     pub(crate) allocations: Allocations,
+    pub(crate) mappings: Mappings,
     /// An address of the first thread's stack.
     pub(crate) stack: usize,
     /// Threads that wait for files or child processes, and timers that are files.
@@ -195,6 +197,7 @@ pub(crate) fn start(engine: Engine, seed: u64, out: String, hooks: Hooks) {
         leaving: None,
         random: Random::new(seed),
         allocations: Allocations::default(),
+        mappings: Mappings::default(),
         stack: std::ptr::from_ref(&seed) as usize,
         files: files::Files::default(),
         alarms: alarms::Alarms::default(),
@@ -307,6 +310,11 @@ impl Simulation {
         let found = found.min_by_key(|(number, below)| (*below, usize::MAX - number));
         let is_first = self.stack.abs_diff(address) < FIRST_STACK;
         found.or_else(|| is_first.then_some((0, usize::MAX)))
+    }
+
+    /// Returns the address at which the engine knows a word (mappings.M1).
+    pub(crate) fn line_address(&self, word: usize) -> usize {
+        self.mappings.line_address(word).0
     }
 
     /// Charges a call of the allocator with the next block. No other thread may run here, because
