@@ -26,6 +26,10 @@ fn command_lines_without_sense_are_refused() {
     refused(&["--set", "hit", "--", "x"], 2, "name=value");
     refused(&["--date", "2023-02-29", "--", "x"], 2, "1970-01-01 to 9999-12-31");
     refused(&["--set", "speed=9", "--", "x"], 2, "no parameter speed");
+    // 1,056 cores of 8 MiB have more lines than the engine keeps.
+    let large = ["--machine", "graviton4", "--set", "l2_kib=8192", "--grow", "--cores", "1024"];
+    let large: Vec<&str> = large.into_iter().chain(["--", "x"]).collect();
+    refused(&large, 2, "with 11 sockets (1056 cores), l2_kib is 8192; it must be from 0 to 3971");
     refused(&["--set", "hit=fast", "--", "x"], 2, "hit cannot be fast");
 }
 

@@ -244,6 +244,13 @@ fn machine(args: &SimArgs) -> Result<Machine, Failure> {
     machine.check().map_err(Failure::usage)?;
     let most = args.cores().into_iter().max().unwrap_or(1);
     let machine = if args.grow { machine.grown_to(most) } else { machine };
+    machine.check().map_err(|error| {
+        let (cores, sockets) = (machine.cores(), machine.sockets);
+        Failure::usage(format_args!(
+            "{} cannot grow to {most} cores: with {sockets} sockets ({cores} cores), {error}",
+            machine.name
+        ))
+    })?;
     if most > machine.cores() {
         return Err(Failure::usage(format_args!(
             "{} has {} cores, and {most} were requested (--grow adds extra sockets)",
