@@ -7,7 +7,7 @@ use super::state::State;
 use super::{domain_list, enter};
 use crate::sync::{self, const_fn};
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-use crate::sync::{AtomicPtr, Ordering};
+use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -131,6 +131,10 @@ pub struct Domain {
     mode: Mode,
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     by_cores: bool,
+    /// The state's number, so that entering need not look into the state. Zero until the state is
+    /// made, and if the number needs more bits.
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    number: AtomicU32,
     /// Under a model checker the state is made at once. Loading a pointer in each section would
     /// make models larger, and nothing waits for the making of a state.
     #[cfg(any(manycore_loom, manycore_shuttle))]
@@ -219,7 +223,8 @@ impl Domain {
 
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
     const fn unmade(mode: Mode, by_cores: bool) -> Self {
-        Self { state: AtomicPtr::new(std::ptr::null_mut()), mode, by_cores }
+        let state = AtomicPtr::new(std::ptr::null_mut());
+        Self { state, mode, by_cores, number: AtomicU32::new(0) }
     }
 
     #[cfg(any(manycore_loom, manycore_shuttle))]
@@ -233,8 +238,10 @@ impl Domain {
         unsafe { domain_list::add(state) };
         #[cfg(not(any(manycore_loom, manycore_shuttle)))]
         let made = {
+            // SAFETY: made just now.
+            let number = AtomicU32::new(unsafe { state.as_ref() }.short_number());
             let state = AtomicPtr::new(state.as_ptr());
-            Self { state, mode: Mode::default(), by_cores: false }
+            Self { state, mode: Mode::default(), by_cores: false, number }
         };
         #[cfg(any(manycore_loom, manycore_shuttle))]
         let made = Self { state };
@@ -261,16 +268,22 @@ impl Domain {
     /// Returns the state without checking that it was made.
     ///
     /// # Safety
-    /// The state was made: a section has been opened.
-    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    /// The state was made: the calling thread has opened a section.
     #[inline(always)]
     pub(super) unsafe fn made_state(&self) -> &State {
+        #[cfg(any(manycore_loom, manycore_shuttle))]
+        return self.state();
         // ORDER: Relaxed; the calling thread has loaded it before, with Acquire, to open the
         // section, and it does not change.
+        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
         let state = self.state.load(Ordering::Relaxed);
+        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
         debug_assert!(!state.is_null(), "section.S12: a domain has a section and no state");
         // SAFETY: not null, as the caller promises; freed by `drop` alone.
-        unsafe { NonNull::new_unchecked(state).as_ref() }
+        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+        unsafe {
+            NonNull::new_unchecked(state).as_ref()
+        }
     }
 
     /// Makes the state, unless another thread has made it.
@@ -287,14 +300,38 @@ impl Domain {
             unsafe { State::free(made) };
         }
         // SAFETY: in the list now, by this thread or another; freed by `drop` alone.
-        unsafe { &*state }
+        let state = unsafe { &*state };
+        // ORDER: Relaxed; a thread that finds it equal to its own number has loaded the state.
+        self.number.store(state.short_number(), Ordering::Relaxed);
+        state
+    }
+
+    /// Returns the number of the domain's state, or zero.
+    #[inline(always)]
+    pub(super) fn number(&self) -> u64 {
+        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+        // ORDER: Relaxed; as in `make`.
+        return self.number.load(Ordering::Relaxed).into();
+        #[cfg(any(manycore_loom, manycore_shuttle))]
+        self.state().number
     }
 
     /// Opens a section; see [`Section`].
     #[doc(alias = "pin")]
     #[inline(always)]
     pub fn enter(&self) -> Section<'_> {
-        enter::enter(self.state())
+        // SAFETY: no two domains have the same number, so the calling thread has opened a section
+        // of this domain, if it finds the number equal to its own.
+        let last = enter::enter_last(self.number(), || unsafe { self.made_state() });
+        last.unwrap_or_else(|| self.enter_again())
+    }
+
+    /// As `enter`, for another domain than the thread's last, or an inner section. Makes the state.
+    /// (Cold, so that the usual way in is a straight line.)
+    #[cold]
+    #[inline(never)]
+    fn enter_again(&self) -> Section<'_> {
+        enter::enter_again(self.state())
     }
 
     /// Returns true if the calling thread has a section of this domain open. (An

@@ -10,27 +10,27 @@ use super::state::State;
 use crate::percpu::{self, barrier};
 use crate::sync::{Ordering, seeded_bug};
 
-/// Opens a section.
+/// Opens a section of the domain with this number, if it is the outermost one, and of the domain
+/// that the thread entered last. `made` returns the domain's state, which a thread that has entered
+/// the domain has seen.
 #[inline(always)]
-pub(super) fn enter(state: &State) -> Section<'_> {
+pub(super) fn enter_last<'d>(number: u64, made: impl FnOnce() -> &'d State) -> Option<Section<'d>> {
     let (last, local) = HOME.with(|home| (home.last.get(), home.local.get()));
-    if last == state.number {
-        // SAFETY: no two domains have the same number, so this is the thread's part of `state`,
-        // which lives as long as `state`.
-        let local = unsafe { &*local };
-        if !local.is_inside() {
-            state.open_light(local);
-            return Section::opened(state, local);
-        }
+    if last != number {
+        return None;
     }
-    enter_again(state)
+    // SAFETY: no two domains have the same number, so this is the thread's part of the domain,
+    // which lives as long as the domain's state.
+    let (state, local) = (made(), unsafe { &*local });
+    if local.is_inside() {
+        return None;
+    }
+    state.open_light(local);
+    Some(Section::opened(state, local))
 }
 
-/// Opens an inner section, or a section of another domain than the last. (Cold, so that the usual
-/// way in is a straight line.)
-#[cold]
-#[inline(never)]
-fn enter_again(state: &State) -> Section<'_> {
+/// Opens an inner section, or a section of another domain than the last.
+pub(super) fn enter_again(state: &State) -> Section<'_> {
     let slot = HOME.with(|home| home.slot.get());
     let Some(local) = Some(slot).filter(|slot| *slot != NOWHERE).and_then(|slot| state.local(slot))
     else {

@@ -8,7 +8,8 @@ use std::ptr;
 /// The calling thread's slot, and the domain that it entered last.
 pub(super) struct Home {
     /// The number of the domain that the thread entered last, if sections of that domain need no
-    /// fence; `local` is the thread's part of it. This pair makes entering short.
+    /// fence, or else `NO_DOMAIN`; `local` is the thread's part of it. This pair makes entering
+    /// short.
     pub(super) last: Cell<u64>,
     pub(super) local: Cell<*const Local>,
     /// The thread's slot, or [`NOWHERE`].
@@ -24,7 +25,7 @@ impl Home {
             #[cfg(not(any(manycore_loom, manycore_shuttle)))]
             sync::compiler_fence();
         };
-        self.last.set(0);
+        self.last.set(NO_DOMAIN);
         order();
         self.local.set(local);
         order();
@@ -32,11 +33,14 @@ impl Home {
     }
 }
 
+/// The number of no domain, not even of one that was not used yet.
+pub(super) const NO_DOMAIN: u64 = u64::MAX;
+
 /// No slot: before the thread's first section, and after its destructors.
 pub(super) const NOWHERE: usize = usize::MAX;
 
 sync::thread_local! {
     pub(super) static HOME: Home = const {
-        Home { last: Cell::new(0), local: Cell::new(ptr::null()), slot: Cell::new(NOWHERE) }
+        Home { last: Cell::new(NO_DOMAIN), local: Cell::new(ptr::null()), slot: Cell::new(NOWHERE) }
     };
 }

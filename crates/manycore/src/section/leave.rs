@@ -1,7 +1,7 @@
 //! Leaving: the end of a section, and of a thread that had sections (section.S5, section.S9).
 
 use super::domain_list;
-use super::home::{HOME, NOWHERE};
+use super::home::{HOME, NO_DOMAIN, NOWHERE};
 use super::local::{COUNT, FULL, Local, SPARE, URGENT};
 use super::state::State;
 use crate::percpu::{self, Slot};
@@ -11,7 +11,7 @@ use crate::slab::classes;
 pub(super) fn unregister(slot: Slot) -> bool {
     let _ = HOME.try_with(|home| {
         home.slot.set(NOWHERE);
-        home.last.set(0);
+        home.last.set(NO_DOMAIN);
     });
     let mut is_free = true;
     domain_list::for_each_part(slot.index(), |state, local| {

@@ -101,6 +101,12 @@ pub(super) struct State {
 const _: () = assert!(cfg!(any(manycore_loom, manycore_shuttle)) || size_of::<State>() <= 1280);
 
 impl State {
+    /// Returns the number, or zero if it needs more bits.
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    pub(super) fn short_number(&self) -> u32 {
+        u32::try_from(self.number).unwrap_or(0)
+    }
+
     pub(super) fn new(settings: Settings) -> Self {
         let mode = settings.mode;
         Self {
