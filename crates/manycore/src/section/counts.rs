@@ -88,6 +88,7 @@ impl<const N: usize> SectionCounts<N> {
 
     /// Adds for a slot that adds for the first time, for a slot far back, and for sections without
     /// a slot.
+    #[cold]
     #[inline(never)]
     fn add_far(&self, section: &Section<'_>, index: usize, n: u64) {
         match section.slot() {

@@ -99,9 +99,11 @@ fn total<'a>(nodes: impl IntoIterator<Item = &'a RetiredNode>) -> usize {
 #[repr(C)]
 pub(super) struct Limbo {
     open: Vec<RetiredNode>,
-    open_bytes: usize,
+    /// What the open batch lacks to `limit` bytes, less one: below zero if it is full. (A push then
+    /// subtracts and compares at once.)
+    room: isize,
     /// The open batch is full from this many bytes on.
-    limit: usize,
+    limit: isize,
     /// Weight of the nodes behind the open batch.
     behind_bytes: usize,
     /// Stamp of the batch that was sealed last; zero if there was none.
@@ -138,9 +140,8 @@ const FETCHED: usize = 4;
 
 impl Limbo {
     pub(super) fn new(limit: usize) -> Self {
-        Self {
+        let mut limbo = Self {
             open: Vec::new(),
-            open_bytes: 0,
             open_is_urgent: false,
             sealed: VecDeque::new(),
             held: VecDeque::new(),
@@ -152,12 +153,15 @@ impl Limbo {
             in_flight: 0,
             excused_bytes: 0,
             urgent: 0,
-            limit,
+            limit: 0,
+            room: -1,
             is_counted: false,
             was_taken: false,
             spare: Vec::new(),
             last_stamp: 0,
-        }
+        };
+        limbo.set_limit(limit);
+        limbo
     }
 
     /// Number of nodes in all of these lists.
@@ -169,26 +173,32 @@ impl Limbo {
     /// Weight of the nodes in all of these lists.
     #[inline(always)]
     pub(super) fn bytes(&self) -> usize {
-        self.open_bytes.wrapping_add(self.behind_bytes)
+        self.open_bytes().wrapping_add(self.behind_bytes)
     }
 
     /// Returns the nodes and bytes in the open batch.
     #[inline(always)]
     pub(super) fn open(&self) -> (usize, usize) {
-        (self.open.len(), self.open_bytes)
+        (self.open.len(), self.open_bytes())
     }
 
-    /// The open batch is full from this many bytes on.
+    /// Weight of the nodes in the open batch.
     #[inline(always)]
-    pub(super) fn limit(&self) -> usize {
-        self.limit
+    fn open_bytes(&self) -> usize {
+        self.limit.wrapping_sub(1).wrapping_sub(self.room) as usize
+    }
+
+    /// True if the open batch has this many nodes, or its limit of bytes.
+    #[inline(always)]
+    pub(super) fn is_open_full(&self, nodes: usize) -> bool {
+        self.room < 0 || self.open.len() >= nodes
     }
 
     /// Returns what the domain counts for this limbo (section.S10).
     pub(super) fn charge(&self) -> usize {
         let behind = self.behind_bytes.wrapping_add(self.in_flight);
         let behind = behind.wrapping_sub(self.excused_bytes);
-        behind.wrapping_add(self.open_bytes.max(self.limit))
+        behind.wrapping_add(self.open_bytes().max(self.limit as usize))
     }
 
     /// True if something waits for a section that is not stalled, or if a leader took over the
@@ -212,7 +222,9 @@ impl Limbo {
     }
 
     pub(super) fn set_limit(&mut self, bytes: usize) {
-        self.limit = bytes;
+        let limit = isize::try_from(bytes).unwrap_or(isize::MAX);
+        self.room = self.room.wrapping_add(limit.wrapping_sub(self.limit));
+        self.limit = limit;
     }
 
     /// Sets whether the owner is counted among the writers; returns whether it was counted before.
@@ -227,11 +239,12 @@ impl Limbo {
 
     #[inline(always)]
     pub(super) fn push(&mut self, node: RetiredNode, is_urgent: bool) {
-        self.open_bytes = self.open_bytes.wrapping_add(node.bytes);
+        let bytes = node.bytes;
         if is_urgent {
             self.open_is_urgent = true;
         }
         self.open.push(node);
+        self.room = self.room.wrapping_sub_unsigned(bytes);
     }
 
     pub(super) fn expired_batches(&self) -> usize {
@@ -351,7 +364,8 @@ impl Limbo {
         let mut fresh = std::mem::take(&mut self.spare);
         fresh.reserve(room);
         let nodes = std::mem::replace(&mut self.open, fresh);
-        let bytes = std::mem::take(&mut self.open_bytes);
+        let bytes = self.open_bytes();
+        self.room = self.limit.wrapping_sub(1);
         let is_urgent = std::mem::take(&mut self.open_is_urgent);
         self.behind += room;
         self.behind_bytes = self.behind_bytes.wrapping_add(bytes);

@@ -267,8 +267,7 @@ impl State {
             }
             limbo.push(node(), false);
             // (As many nodes wait as before the memory was used again.)
-            let (nodes, bytes) = limbo.open();
-            nodes >= self.batch_nodes || bytes >= limbo.limit()
+            limbo.is_open_full(self.batch_nodes)
         };
         local.reused.set(false);
         if full {
@@ -330,8 +329,7 @@ impl State {
 
     #[inline(always)]
     pub(super) fn is_full(&self, limbo: &Limbo) -> bool {
-        let (nodes, bytes) = limbo.open();
-        nodes >= self.batch_nodes || bytes >= limbo.limit() || limbo.waiting() >= self.bound
+        limbo.is_open_full(self.batch_nodes) || limbo.waiting() >= self.bound
     }
 
     /// Puts a node into the owner's limbo, and leaves everything else to the end of the section.
