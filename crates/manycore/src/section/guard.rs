@@ -104,7 +104,9 @@ impl<'d> Section<'d> {
     pub(super) fn protect_now<T>(&self, source: &AtomicPtr<T>) -> Option<*mut T> {
         // ORDER: Acquire; as in `protect`.
         let found = source.load(Ordering::Acquire);
-        self.covers_now().then_some(found)
+        // The first condition is enough in any domain, and nearly always true in a bounded one.
+        let covers = self.state.era() <= self.local.lower.own() || self.covers_now();
+        covers.then_some(found)
     }
 
     /// As `protect`, for a link that the caller may write next.
