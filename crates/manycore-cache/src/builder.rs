@@ -516,7 +516,7 @@ impl<K, V, S> Builder<K, V, S> {
         };
         let room = self.initial.unwrap_or(room).min(most).max(1);
         let segments = (most / SEGMENT_ENTRIES).clamp(1, SEGMENTS_MAX);
-        let segments = 1 << segments.ilog2();
+        let segments = 1_usize << segments.ilog2();
         let buckets = buckets_for(room.div_ceil(segments));
         let has_idle = self.idle.is_some() || self.idle_each.is_some();
         let has_times = self.live.is_some() || has_idle || self.expiry.is_some();
@@ -541,9 +541,11 @@ impl<K, V, S> Builder<K, V, S> {
         // entries, whatever they own.
         let entry = if in_bytes == InBytes::No { home.garbage_bytes() } else { 1 };
         let domain = garbage_domain(most.saturating_mul(entry));
+        let is_watched = is_timed || self.counts_reads;
         let start = Instant::now();
         Ok(Cache {
             segments: tables.map(|table| Segment::new(table, kind)).collect(),
+            segment_mask: segments - 1,
             pool: Line(AtomicI64::new(self.capacity as i64)),
             capacity: AtomicI64::new(self.capacity as i64),
             pinned: AtomicI64::new(0),
@@ -551,7 +553,8 @@ impl<K, V, S> Builder<K, V, S> {
             eviction: self.eviction,
             frequency_max: self.eviction.frequency_max(),
             is_simple: kind.is_plain() && self.listener.is_none(),
-            is_watched: is_timed || self.counts_reads,
+            traceless_from: if is_watched { u8::MAX } else { self.eviction.frequency_max() },
+            is_watched,
             weigher: self.weigher,
             live: self.live.map(nanos),
             idle: self.idle.map(nanos),

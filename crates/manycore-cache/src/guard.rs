@@ -60,7 +60,7 @@ impl<'a, K, V> Entry<'a, K, V> {
     pub fn version(self) -> u64 {
         // SAFETY: node.N1, node.N2 - the caller of `Entry::new` promised that a section that
         // outlives `'a` keeps the node, and that the node is of this kind.
-        unsafe { Node::version(self.node, self.kind) }
+        unsafe { Node::version(self.node, Kind::has_version(self.kind as u8)) }
     }
 }
 
@@ -101,22 +101,25 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Entry<'_, K, V> {
 #[must_use = "an unused guard delays reclamation for nothing"]
 pub struct Guard<'c, K, V> {
     node: NonNull<Node<K, V>>,
-    kind: Kind,
-    is_fresh: bool,
+    /// The node's kind, and `FRESH`: one byte, because each read writes it.
+    traits: u8,
     _section: Section<'c>,
 }
+
+/// The call that returned the guard has loaded the entry.
+const FRESH: u8 = 1 << 7;
 
 impl<'c, K, V> Guard<'c, K, V> {
     /// # Safety
     /// The node was found, or published, in this section, and is of this kind.
     #[inline(always)]
     pub(crate) unsafe fn new(node: NonNull<Node<K, V>>, kind: Kind, section: Section<'c>) -> Self {
-        Self { node, kind, is_fresh: false, _section: section }
+        Self { node, traits: kind as u8, _section: section }
     }
 
     /// Marks the entry as loaded by the call that returns this guard.
     pub(crate) fn fresh(self) -> Self {
-        Self { is_fresh: true, ..self }
+        Self { traits: self.traits | FRESH, ..self }
     }
 
     /// Returns the address of the entry, which is valid as long as this lives.
@@ -140,7 +143,7 @@ impl<'c, K, V> Guard<'c, K, V> {
     /// assert!(!cache.get_or_insert_with("a", || 2).is_fresh());
     /// ```
     pub fn is_fresh(&self) -> bool {
-        self.is_fresh
+        self.traits & FRESH != 0
     }
 
     /// Returns the key, as the cache has it.
@@ -156,7 +159,7 @@ impl<'c, K, V> Guard<'c, K, V> {
     /// Returns the version: see [`Entry::version`].
     pub fn version(&self) -> u64 {
         // SAFETY: the section keeps the node (node.N1).
-        unsafe { Node::version(self.node, self.kind) }
+        unsafe { Node::version(self.node, Kind::has_version(self.traits & !FRESH)) }
     }
 }
 

@@ -94,43 +94,41 @@ where
         time: Option<Duration>,
         section: &Section<'_>,
     ) -> u64 {
-        let table = self.segment(hash).table(section);
-        let bucket = table.bucket(hash);
+        let bucket = self.segment(hash).table(section).bucket(hash);
         prefetch_for_write(bucket); // while the node is made
         let fresh = self.make::<SIMPLE>(key, value, time, section);
         let version = fresh.version();
-        // Links the node if the lock is free and the table was not replaced.
-        let refused = match bucket.find(hash, |own| *own == fresh.get().key) {
-            Some(hit) => self.try_replace::<SIMPLE>(hash, bucket, hit, fresh, section),
-            None => self.insert_new::<SIMPLE>(hash, (table, bucket), fresh, section),
-        };
-        if let Err(fresh) = refused {
-            self.put_slow(hash, fresh, section);
+        // The short paths need a lock that is free, and a table that was not replaced.
+        match bucket.find(hash, |own| *own == fresh.get().key) {
+            Some(hit) => self.replace::<SIMPLE>(hash, bucket, hit, fresh, section),
+            None => self.insert_new::<SIMPLE>(hash, fresh, section),
         }
         version
     }
 
     #[cold]
+    #[inline(never)]
     fn put_slow(&self, hash: KeyHash, fresh: Fresh<K, V>, section: &Section<'_>) {
         self.put(hash, &mut Some(fresh), section, Asked::Before, |_| true);
     }
 
     /// The fast path for a missing key. The entry may have room of its own. Or the cache is full
     /// and does not weigh: then another entry goes, and leaves its capacity and its count to the
-    /// new entry (segment.G1). Gives the node back if the lock is busy, or if the key may be there
+    /// new entry (segment.G1). Takes the slow path if the lock is busy, or if the key may be there
     /// by now, because there is an entry with its tag.
     #[inline(always)]
     fn insert_new<const SIMPLE: bool>(
         &self,
         hash: KeyHash,
-        (table, bucket): (&Table<K, V>, &Bucket<K, V>),
         fresh: Fresh<K, V>,
         section: &Section<'_>,
-    ) -> Result<(), Fresh<K, V>> {
-        if !self.is_full_for::<SIMPLE>(hash) {
-            return self.insert_with_room(hash, (table, bucket), fresh, section);
-        }
+    ) {
         let segment = self.segment(hash);
+        if !self.is_full_for::<SIMPLE>(segment) {
+            return self.insert_with_room(hash, fresh, section);
+        }
+        let table = segment.table(section);
+        let bucket = table.bucket(hash);
         let evicted = if SIMPLE {
             let node = segment.evict(table, Some(bucket), None, section, |node| node);
             node.map(|node| (node, 1, Cause::Evicted))
@@ -139,17 +137,19 @@ where
                 segment.evict(table, Some(bucket), None, section, |node| self.depart(node));
             departed.map(|Departed { node, weight, cause }| (node, weight, cause))
         };
-        let Some((node, weight, cause)) = evicted else { return Err(fresh) };
+        let Some((node, weight, cause)) = evicted else {
+            return self.put_slow(hash, fresh, section);
+        };
         let locked = Table::try_lock(bucket);
         if !locked.as_ref().is_some_and(|own| own.add_new(table, hash, fresh.address())) {
             drop(locked);
             self.let_go(Departed { node, weight, cause }, segment, section);
-            return Err(fresh);
+            return self.put_slow(hash, fresh, section);
         }
+        fresh.publish();
         let departed = Departed { node, weight, cause };
         self.flights.note_change(hash, 0);
         drop(locked);
-        fresh.publish();
         if SIMPLE || departed.cause == Cause::Evicted {
             self.counts.note(Event::InsertionInPlace, section);
             self.retire_departed::<SIMPLE>(&departed, section);
@@ -158,7 +158,6 @@ where
             self.settle_departure(&departed, section);
         }
         self.finish_insert::<SIMPLE>(hash, section);
-        Ok(())
     }
 
     /// Settles the departure of an entry that made room for a new entry, after that was not linked.
@@ -171,75 +170,73 @@ where
 
     /// The fast path for a missing key that has room of its own.
     #[inline(never)]
-    fn insert_with_room(
-        &self,
-        hash: KeyHash,
-        (table, bucket): (&Table<K, V>, &Bucket<K, V>),
-        fresh: Fresh<K, V>,
-        section: &Section<'_>,
-    ) -> Result<(), Fresh<K, V>> {
+    fn insert_with_room(&self, hash: KeyHash, fresh: Fresh<K, V>, section: &Section<'_>) {
+        let segment = self.segment(hash);
+        let table = segment.table(section);
         let weight = self.weight_of(fresh.address());
         if weight > self.room() {
-            return Err(fresh);
+            return self.put_slow(hash, fresh, section);
         }
-        self.reserve(self.segment(hash), Some(hash), (weight, weight), None, section);
+        self.reserve(segment, Some(hash), (weight, weight), None, section);
         let held = Back { cache: self, capacity: weight };
-        let locked = Table::try_lock(bucket);
+        let locked = Table::try_lock(table.bucket(hash));
         if !locked.as_ref().is_some_and(|own| own.add_new(table, hash, fresh.address())) {
-            return Err(fresh);
+            drop(locked);
+            drop(held);
+            return self.put_slow(hash, fresh, section);
         }
-        self.segment(hash).count_more();
+        fresh.publish();
+        segment.count_more();
         self.flights.note_change(hash, 0);
         drop(locked);
         std::mem::forget(held);
-        fresh.publish();
         self.after_put(hash, None, section);
-        Ok(())
     }
 
     /// Returns true if the cache is full, and the eviction of any entry makes room for an entry of
-    /// this hash: capacity then passes from the old entry to the new one (segment.G1).
+    /// this segment: capacity then passes from the old entry to the new one (segment.G1).
     #[inline(always)]
-    fn is_full_for<const SIMPLE: bool>(&self, hash: KeyHash) -> bool {
+    fn is_full_for<const SIMPLE: bool>(&self, segment: &Segment<K, V>) -> bool {
         // ORDER: Relaxed; a count of capacity, which orders nothing.
         (SIMPLE || self.weigher.is_none() && self.budgeted.is_none())
-            && self.segment(hash).spare() <= 0
+            && segment.spare() <= 0
             && self.pool.0.load(Ordering::Relaxed) <= 0
     }
 
-    /// The fast path for a key that is there, if the old entry weighs as much as the new one. Gives
-    /// the node back if that is not so, or if the lock is busy.
+    /// The fast path for a key that is there. Takes the slow path if the old entry is pinned, if it
+    /// does not weigh as much as the new one, or if the lock is busy.
     #[inline(always)]
-    fn try_replace<const SIMPLE: bool>(
+    fn replace<const SIMPLE: bool>(
         &self,
         hash: KeyHash,
         bucket: &Bucket<K, V>,
         hit: Hit<'_, K, V>,
         fresh: Fresh<K, V>,
         section: &Section<'_>,
-    ) -> Result<(), Fresh<K, V>> {
+    ) {
         let is_weighed = !SIMPLE && self.weigher.is_some();
         // Without a weigher an entry weighs 1, and the capacity is at least 1.
         let weight = if is_weighed { self.weight_of(fresh.address()) } else { 1 };
         let is_other = || weight > self.room() || self.weight_of(hit.node) != weight;
         if is_weighed && is_other() {
-            return Err(fresh);
+            return self.put_slow(hash, fresh, section);
         }
         let is_over = !SIMPLE && self.is_timed && self.is_expired_cold(hit.node);
-        let Some(locked) = Table::try_lock(bucket) else { return Err(fresh) };
-        let Some(was_pinned) = locked.replace(hit.slot, hit.node, fresh.address()) else {
-            return Err(fresh);
+        let Some(locked) = Table::try_lock(bucket) else {
+            return self.put_slow(hash, fresh, section);
         };
-        self.touch(&hit);
+        if !locked.replace_unpinned(hash, &hit, fresh.address()) {
+            drop(locked);
+            return self.put_slow(hash, fresh, section);
+        }
+        fresh.publish();
+        self.touch(hit.slot, hit.frequency);
         self.flights.note_change(hash, 0);
         drop(locked);
-        fresh.publish();
-        self.note_unpinned(was_pinned, weight);
         let cause = Cause::of_replaced(is_over);
         let old = Departed { node: hit.node, weight, cause };
         self.counts.note(Event::Insertion, section);
         self.settle_departure_on::<SIMPLE>(&old, section);
         self.finish_insert::<SIMPLE>(hash, section);
-        Ok(())
     }
 }

@@ -12,10 +12,11 @@ impl KeyHash {
         Self((product as u64) ^ (product >> 64) as u64)
     }
 
-    /// Returns the number of the key's segment, below `segments`, which is a power of two.
+    /// Returns the number of the key's segment. The mask is one less than the number of segments,
+    /// which is a power of two.
     #[inline(always)]
-    pub(crate) fn segment(self, segments: usize) -> usize {
-        self.0 as usize & (segments - 1)
+    pub(crate) fn segment(self, mask: usize) -> usize {
+        self.0 as usize & mask
     }
 
     /// Returns the tag, which is never zero.
@@ -47,7 +48,7 @@ mod tests {
             let mut tags = std::collections::BTreeSet::new();
             for number in 0..6400_u64 {
                 let hash = KeyHash::of(number << shift);
-                segments[hash.segment(64)] += 1;
+                segments[hash.segment(63)] += 1;
                 buckets[(hash.upper() >> 26) as usize] += 1;
                 assert!((1..1 << 14).contains(&hash.tag()));
                 tags.insert(hash.tag());

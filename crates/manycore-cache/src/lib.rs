@@ -204,7 +204,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use table::Hit;
+use table::Slot;
 
 /// Number of keys in a batch: their cache lines are fetched together.
 const BATCH: usize = 16;
@@ -246,6 +246,8 @@ struct Line<T>(T);
 #[doc(alias = "bounded map")]
 pub struct Cache<K, V, S = RandomState> {
     segments: Box<[Segment<K, V>]>,
+    /// One less than the number of segments, which is a power of two.
+    segment_mask: usize,
     /// Unreserved capacity. It is below zero if a thread found none (law segment.G1).
     pool: Line<AtomicI64>,
     capacity: AtomicI64,
@@ -257,6 +259,9 @@ pub struct Cache<K, V, S = RandomState> {
     /// True if nodes hold only a version besides key and value (no weigher, no budget, no times)
     /// and there is no listener. Insertions check this alone, and then take the short paths.
     is_simple: bool,
+    /// A read of an entry with this frequency or a higher one leaves no trace. No frequency is that
+    /// high if `is_watched`.
+    traceless_from: u8,
     /// True if a read must also be counted, or look at the time.
     is_watched: bool,
     weigher: Option<Weigher<K, V>>,
@@ -407,9 +412,9 @@ impl<K, V, S> Cache<K, V, S> {
 
     /// Counts a use in the entry's frequency. Writes nothing if the frequency is at its maximum.
     #[inline(always)]
-    fn touch(&self, hit: &Hit<'_, K, V>) {
-        if hit.frequency < self.frequency_max {
-            hit.slot.set_frequency(hit.frequency + 1);
+    fn touch(&self, slot: Slot<'_, K, V>, frequency: u8) {
+        if frequency < self.frequency_max {
+            slot.set_frequency(frequency + 1);
         }
     }
 
@@ -505,7 +510,7 @@ impl<K, V, S> Cache<K, V, S> {
 
     #[inline(always)]
     fn segment(&self, hash: KeyHash) -> &Segment<K, V> {
-        let at = hash.segment(self.segments.len());
+        let at = hash.segment(self.segment_mask);
         debug_assert!(at < self.segments.len(), "segment.G1: no segment {at}");
         // SAFETY: `Builder::build` alone chooses the number of segments, a power of two, and `at`
         // is masked to be below it.

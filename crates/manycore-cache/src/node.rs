@@ -51,7 +51,8 @@ pub(crate) struct Node<K, V, X = ()> {
 /// The address of a node that was found.
 pub(crate) type Found<K, V> = NonNull<Node<K, V>>;
 
-/// The metadata that a cache keeps of an entry, and where its nodes lie.
+/// The metadata that a cache keeps of an entry, and where its nodes lie. The kinds without a
+/// version come first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Nothing: the cache asks the key and the value for weight and times.
@@ -69,6 +70,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// Returns true if nodes of the kind with this number (`kind as u8`) have a version.
+    #[inline(always)]
+    pub(crate) fn has_version(number: u8) -> bool {
+        number >= Kind::Plain as u8
+    }
+
     fn is_full(self) -> bool {
         matches!(self, Kind::Full | Kind::SharedFull)
     }
@@ -255,6 +262,7 @@ impl<K, V> Home<K, V> {
         self.allocate_new()
     }
 
+    #[cold]
     #[inline(never)]
     fn allocate_new(&self) -> Found<K, V> {
         let node: Found<K, V> = match &self.memory {
@@ -364,14 +372,14 @@ impl<K, V> Node<K, V> {
     /// Returns the version, which is zero in a cache without metadata.
     ///
     /// # Safety
-    /// The node is alive, and of this kind (node.N1).
+    /// The node is alive (node.N1), and has a version if the caller says so.
     #[inline]
-    pub(crate) unsafe fn version(this: NonNull<Self>, kind: Kind) -> u64 {
-        if matches!(kind, Kind::Bare | Kind::Lent) {
+    pub(crate) unsafe fn version(this: NonNull<Self>, has_version: bool) -> u64 {
+        if !has_version {
             return 0;
         }
-        // SAFETY: the caller promises that the node is alive and of this kind. In plain and in full
-        // nodes the version stands in the same place (node.N2).
+        // SAFETY: the caller promises that the node is alive and has a version. In plain and in
+        // full nodes the version stands in the same place (node.N2).
         unsafe { (*this.cast::<Node<K, V, Plain>>().as_ptr()).extra.version }
     }
 
@@ -583,7 +591,7 @@ impl<K, V> Fresh<K, V> {
 
     pub(crate) fn version(&self) -> u64 {
         // SAFETY: node.N1 - the node is alive, and of this kind.
-        unsafe { Node::version(self.node, self.kind) }
+        unsafe { Node::version(self.node, Kind::has_version(self.kind as u8)) }
     }
 
     #[inline]

@@ -62,6 +62,18 @@ pub(crate) struct Ends {
     returns: [AtomicU32; 2],
 }
 
+impl Ends {
+    /// Sets the head back to the tail if the tail was set back. Returns false if it was not.
+    #[cold]
+    fn set_head_back(&self, tail: usize, head: usize) -> bool {
+        if tail < head {
+            // ORDER: Relaxed; a hint (probation.Q1).
+            self.head.store(tail, Ordering::Relaxed);
+        }
+        tail < head
+    }
+}
+
 impl<'t> ProbationQueue<'t> {
     #[inline(always)]
     pub(crate) fn of(records: &'t [AtomicU32], ends: &'t Ends, buckets: usize) -> Self {
@@ -164,9 +176,7 @@ impl<'t> ProbationQueue<'t> {
         let (head, tail) = (&self.ends.head, &self.ends.tail);
         let at = tail.load(Ordering::Relaxed);
         let oldest = head.load(Ordering::Relaxed);
-        if at < oldest {
-            head.store(at, Ordering::Relaxed);
-        } else if at - oldest >= self.records.len() {
+        if at.wrapping_sub(oldest) >= self.records.len() && !self.ends.set_head_back(at, oldest) {
             return false;
         }
         self.record(at).store(record, Ordering::Relaxed);
@@ -186,12 +196,14 @@ impl<'t> ProbationQueue<'t> {
         // ORDER: Relaxed; hints (probation.Q1). Not one step, as above: two threads may take the
         // same record.
         let mut head = self.ends.head.load(Ordering::Relaxed);
-        let len = self.ends.tail.load(Ordering::Relaxed).saturating_sub(head);
-        if 2 * len <= halves {
+        // (Below zero if an end was set back.)
+        let len = self.ends.tail.load(Ordering::Relaxed).wrapping_sub(head) as isize;
+        if 2 * len <= halves as isize {
             return None;
         }
-        if len > self.records.len() {
-            head += len - self.records.len(); // the ring had no room: they were overwritten
+        if len as usize > self.records.len() {
+            // The ring had no room: they were overwritten.
+            head += len as usize - self.records.len();
         }
         let record = self.record(head).load(Ordering::Relaxed);
         self.ends.head.store(head + 1, Ordering::Relaxed);

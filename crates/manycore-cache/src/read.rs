@@ -129,6 +129,10 @@ where
         hit: Option<Hit<'_, K, V>>,
         section: &Section<'_>,
     ) -> Option<NonNull<Node<K, V>>> {
+        let hit = match hit {
+            Some(hit) if hit.frequency >= self.traceless_from => return Some(hit.node),
+            hit => hit,
+        };
         if self.is_watched {
             // In parts, which go in registers: a hit in memory would cost the other path, too.
             let (node, slot) = (hit.as_ref().map(|hit| hit.node), hit.as_ref().map(|hit| hit.slot));
@@ -136,7 +140,7 @@ where
             return self.read_watched(hash, node, slot, frequency, section);
         }
         let hit = hit?;
-        self.touch(&hit);
+        self.touch(hit.slot, hit.frequency);
         Some(hit.node)
     }
 
@@ -165,7 +169,7 @@ where
         });
         self.counts.read(node.is_some(), section);
         let (node, slot) = node.zip(slot)?;
-        self.touch(&Hit { node, slot, frequency });
+        self.touch(slot, frequency);
         self.note_use(node, now.unwrap_or(0));
         Some(node)
     }

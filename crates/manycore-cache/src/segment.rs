@@ -217,7 +217,7 @@ impl<K, V> Segment<K, V> {
     ///
     /// `depart` returns what is to be known of the entry, such as its weight. It runs user code,
     /// with no lock held, before the entry is unlinked, so that nothing is lost if it panics.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn evict<D>(
         &self,
         table: &Table<K, V>,
@@ -231,24 +231,55 @@ impl<K, V> Segment<K, V> {
             return self.sweep(kept, section, &depart);
         }
         if let Some(own) = near.filter(|own| !own.has_free()) {
-            let most = match queue.is_long() {
-                _ if !table.lines().has_spare() => FREQUENCY_MAX,
-                true => ON_PROBATION,
-                false => PROTECTED,
-            };
-            let departed = self.evict_used_less(table, own, most, kept, &depart);
+            let departed = self.evict_from_full(table, own, kept, &depart);
             if departed.is_some() {
                 return departed;
             }
         }
-        while let Some(record) = queue.pop_if_long() {
+        let Some(record) = queue.pop_if_long() else { return self.sweep(kept, section, &depart) };
+        let bucket = table.bucket_of(record);
+        let departed = self.evict_used_less(table, bucket, ON_PROBATION, kept, &depart);
+        if departed.is_some() {
+            departed
+        } else {
+            self.evict_by_next(table, kept, section, &depart)
+        }
+    }
+
+    /// As `evict`, after the entry of a record was gone.
+    #[cold]
+    fn evict_by_next<D>(
+        &self,
+        table: &Table<K, V>,
+        kept: Option<NonNull<Node<K, V>>>,
+        section: &Section<'_>,
+        depart: &impl Fn(NonNull<Node<K, V>>) -> D,
+    ) -> Option<D> {
+        while let Some(record) = table.probation().pop_if_long() {
             let bucket = table.bucket_of(record);
-            let departed = self.evict_used_less(table, bucket, ON_PROBATION, kept, &depart);
+            let departed = self.evict_used_less(table, bucket, ON_PROBATION, kept, depart);
             if departed.is_some() {
                 return departed;
             }
         }
-        self.sweep(kept, section, &depart)
+        self.sweep(kept, section, depart)
+    }
+
+    /// Unlinks an entry of a full chain, for a key that is to be linked there (segment.G5).
+    #[cold]
+    fn evict_from_full<D>(
+        &self,
+        table: &Table<K, V>,
+        own: &Bucket<K, V>,
+        kept: Option<NonNull<Node<K, V>>>,
+        depart: &impl Fn(NonNull<Node<K, V>>) -> D,
+    ) -> Option<D> {
+        let most = match table.probation().is_long() {
+            _ if !table.lines().has_spare() => FREQUENCY_MAX,
+            true => ON_PROBATION,
+            false => PROTECTED,
+        };
+        self.evict_used_less(table, own, most, kept, depart)
     }
 
     /// Unlinks the least used entry of a bucket, unless its reference byte is above `most`.

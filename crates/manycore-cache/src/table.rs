@@ -69,7 +69,7 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
             "cache_table.T2: a link changes that is not of the locked chain"
         );
         // ORDER: Release; pairs with Acquire in `Bucket::link`.
-        slot.bucket.links[slot.at].store(link, Ordering::Release);
+        slot.cell().store(link, Ordering::Release);
     }
 
     fn link_to(node: NonNull<Node<K, V>>, tag: usize) -> Link<K, V> {
@@ -108,7 +108,7 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
         old: NonNull<Node<K, V>>,
         node: NonNull<Node<K, V>>,
     ) -> Option<bool> {
-        let link = slot.bucket.link(slot.at);
+        let link = slot.link();
         debug_assert!(old != node, "node.N1: a node replaces itself");
         // No bucket has the address of a node that the section keeps, so the link has a tag.
         let is_there = address_in(link) == old.as_ptr();
@@ -118,11 +118,28 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
         is_there.then_some(link.addr() & PINNED != 0)
     }
 
+    /// Replaces an entry that is not pinned by a node of the same key. Returns false if the place
+    /// has another link by now, or if the entry is pinned.
+    #[inline(always)]
+    pub(crate) fn replace_unpinned(
+        &self,
+        hash: KeyHash,
+        hit: &Hit<'t, K, V>,
+        node: NonNull<Node<K, V>>,
+    ) -> bool {
+        debug_assert!(hit.node != node, "node.N1: a node replaces itself");
+        let is_there = hit.slot.link() == hit.link && hit.link.addr() & PINNED == 0;
+        if is_there {
+            self.set(hit.slot, Self::link_to(node, hash.tag()));
+        }
+        is_there
+    }
+
     /// Pins an entry, or unpins it (cache_pinned.P1).
     pub(crate) fn set_pinned(&self, slot: Slot<'t, K, V>, is_pinned: bool) {
         debug_assert!(slot.node().is_some(), "cache_pinned.P1: a free place is pinned");
         let set = |bits: usize| if is_pinned { bits | PINNED } else { bits & !PINNED };
-        self.set(slot, slot.bucket.link(slot.at).map_addr(set));
+        self.set(slot, slot.link().map_addr(set));
     }
 
     /// Unlinks the entry of this place.
@@ -180,7 +197,7 @@ impl<'t, K, V, H> Locked<'t, K, V, H> {
         // SAFETY: the bucket is fresh and zeroed, and this thread's alone until it is linked.
         let fresh = unsafe { more.as_ref() };
         // ORDER: Relaxed; the link to the bucket publishes it.
-        fresh.links[0].store(last.bucket.link(last.at), Ordering::Relaxed);
+        fresh.links[0].store(last.link(), Ordering::Relaxed);
         fresh.frequency[0].store(last.frequency_now(), Ordering::Relaxed);
         fresh.links[1].store(link, Ordering::Relaxed);
         fresh.frequency[1].store(frequency, Ordering::Relaxed);
@@ -362,7 +379,7 @@ impl<K, V> Table<K, V> {
         most: u8,
     ) -> bool {
         let frequency = slot.frequency_now();
-        let goes = slot.bucket.link(slot.at) == link && frequency <= most;
+        let goes = slot.link() == link && frequency <= most;
         if goes {
             let part = if frequency == ON_PROBATION { Part::Probation } else { Part::Proved };
             if self.ghosts.remember(self.index(locked.first), tag_in(link), part) {

@@ -35,6 +35,12 @@ pub(super) fn tag_in<K, V>(link: Link<K, V>) -> usize {
     link.addr() >> TAG_SHIFT
 }
 
+/// Returns true if the link leads to a node (cache_table.T1).
+#[inline(always)]
+pub(super) fn has_tag<K, V>(link: Link<K, V>) -> bool {
+    link.addr() >= 1 << TAG_SHIFT
+}
+
 #[inline(always)]
 pub(super) fn address_in<K, V>(link: Link<K, V>) -> Link<K, V> {
     link.map_addr(|bits| bits & ADDRESS)
@@ -53,14 +59,17 @@ const _: () = assert!(size_of::<Bucket<u8, u8>>() == LINE);
 /// A node that a reader found, and its place.
 pub(crate) struct Hit<'t, K, V> {
     pub(crate) node: NonNull<Node<K, V>>,
+    /// The link that led to the node.
+    pub(super) link: Link<K, V>,
     pub(crate) slot: Slot<'t, K, V>,
     /// The frequency. It is read with the link, because an update may take the line later.
     pub(crate) frequency: u8,
 }
 
-/// A place of a bucket: its link and its frequency.
+/// A place of a bucket: its link and its frequency. Only this module and its parent make places.
 pub(crate) struct Slot<'t, K, V> {
     pub(super) bucket: &'t Bucket<K, V>,
+    /// Always below `SLOTS`.
     pub(super) at: usize,
 }
 
@@ -82,7 +91,7 @@ impl<K, V> Bucket<K, V> {
     /// Returns the next bucket of the chain, if the last link leads to one (cache_table.T1).
     #[inline(always)]
     pub(super) fn more(last: Link<K, V>) -> Option<NonNull<Self>> {
-        if tag_in(last) != 0 { None } else { NonNull::new(last.cast()) }
+        if has_tag(last) { None } else { NonNull::new(last.cast()) }
     }
 
     /// Finds a key without a lock (cache_table.T2). The caller has a section open.
@@ -95,7 +104,7 @@ impl<K, V> Bucket<K, V> {
             while hits != 0 {
                 let at = hits.trailing_zeros() as usize;
                 let link = bucket.link(at);
-                if tag_in(link) == 0 {
+                if !has_tag(link) {
                     // The link has changed meanwhile: perhaps the key has moved on
                     // (cache_table.T2). (If another entry is here now, the key has left.)
                     continue 'bucket;
@@ -108,7 +117,7 @@ impl<K, V> Bucket<K, V> {
                 // SAFETY: node.N1 - the section keeps the node, whose key does not change before
                 // the grace period is over.
                 if is_key(unsafe { &(*node.as_ptr()).key }) {
-                    return Some(Hit { node, slot, frequency });
+                    return Some(Hit { node, link, slot, frequency });
                 }
                 hits &= hits - 1;
             }
@@ -147,7 +156,7 @@ impl<K, V> Bucket<K, V> {
     /// Returns `None` if the chain has an entry with this tag. The caller holds the lock.
     #[inline(always)]
     pub(super) fn room_without(&self, hash: KeyHash) -> Option<(Option<Slot<'_, K, V>>, &Self)> {
-        let mut slot = None;
+        let mut found = None;
         let mut bucket = self;
         loop {
             // One look answers both.
@@ -155,16 +164,18 @@ impl<K, V> Bucket<K, V> {
             if seen.hits(hash.tag()) != 0 {
                 return None;
             }
-            let last = bucket.link(SLOTS - 1);
-            if slot.is_none() {
+            let free = |places: usize| {
                 let at = seen.hits(0).trailing_zeros() as usize;
-                let is_free = at < SLOTS - 1 || last.is_null();
-                slot = (at < SLOTS && is_free).then_some(Slot { bucket, at });
-            }
-            match Self::more(last) {
-                // SAFETY: chains live as long as their table, which the caller's section keeps.
-                Some(more) => bucket = unsafe { more.as_ref() },
-                None => return Some((slot, bucket)),
+                (at < places).then_some(Slot { bucket, at })
+            };
+            // A last link without a tag that is not null leads to the next bucket.
+            match Self::more(bucket.link(SLOTS - 1)) {
+                Some(more) => {
+                    found = found.or_else(|| free(SLOTS - 1));
+                    // SAFETY: chains live as long as their table, which the caller's section keeps.
+                    bucket = unsafe { more.as_ref() };
+                }
+                None => return Some((found.or_else(|| free(SLOTS)), bucket)),
             }
         }
     }
@@ -255,7 +266,7 @@ impl<K, V> Bucket<K, V> {
             if first.is_none() && tag_in(link) == hash.tag() {
                 let slot = Slot { bucket: self, at };
                 let frequency = slot.frequency_now();
-                first = NonNull::new(node).map(|node| Hit { node, slot, frequency });
+                first = NonNull::new(node).map(|node| Hit { node, link, slot, frequency });
             }
         }
         first
@@ -281,18 +292,47 @@ impl<K, V> Bucket<K, V> {
 }
 
 impl<'t, K, V> Slot<'t, K, V> {
+    /// Returns what an array of the bucket has for this place.
+    #[inline(always)]
+    fn own<T>(self, all: &'t [T; SLOTS]) -> &'t T {
+        debug_assert!(self.at < SLOTS, "cache_table.T1: place {} of a bucket", self.at);
+        // SAFETY: `at` is below `SLOTS`. It comes from a mask of so many bits that is not zero,
+        // from a comparison with `SLOTS`, or from `Frequencies::least`, which finds no byte behind
+        // the places, because that is `0xff`.
+        unsafe { all.get_unchecked(self.at) }
+    }
+
+    #[inline(always)]
+    pub(super) fn cell(self) -> &'t AtomicPtr<Node<K, V>> {
+        self.own(&self.bucket.links)
+    }
+
+    #[inline(always)]
+    pub(super) fn link(self) -> Link<K, V> {
+        // ORDER: Acquire; as in `Bucket::link`.
+        self.cell().load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn frequency(self) -> &'t AtomicU8 {
+        self.own(&self.bucket.frequency)
+    }
+
     /// Returns the node, if the link leads to one.
     #[inline(always)]
     pub(crate) fn node(self) -> Option<NonNull<Node<K, V>>> {
-        let link = self.bucket.link(self.at);
-        if tag_in(link) == 0 { None } else { NonNull::new(address_in(link)) }
+        let link = self.link();
+        if has_tag(link) { NonNull::new(address_in(link)) } else { None }
     }
 
     /// Returns the link, if it leads to a node and the entry is not pinned.
     #[inline(always)]
     fn evictable(self) -> Option<Link<K, V>> {
-        let link = self.bucket.link(self.at);
-        (tag_in(link) != 0 && link.addr() & PINNED == 0).then_some(link)
+        let link = self.link();
+        // The tag lies above the bit. With the bit above it, this is positive if the link has a tag
+        // and is not pinned.
+        let turned = ((link.addr() >> PINNED.trailing_zeros()) as u16).rotate_right(1) as i16;
+        (turned > 0).then_some(link)
     }
 
     /// Returns the entry as one to evict, if there is an entry that is not pinned.
@@ -303,20 +343,20 @@ impl<'t, K, V> Slot<'t, K, V> {
 
     #[inline(always)]
     pub(crate) fn is_pinned(self) -> bool {
-        self.bucket.link(self.at).addr() & PINNED != 0
+        self.link().addr() & PINNED != 0
     }
 
     #[inline(always)]
     pub(crate) fn frequency_now(self) -> u8 {
         // ORDER: Relaxed; a hint (cache_table.T3).
-        self.bucket.frequency[self.at].load(Ordering::Relaxed)
+        self.frequency().load(Ordering::Relaxed)
     }
 
     #[inline(always)]
     pub(crate) fn set_frequency(self, frequency: u8) {
         debug_assert!(frequency <= FREQUENCY_MAX, "cache_table.T3: a frequency of {frequency}");
         // ORDER: Relaxed; a hint (cache_table.T3).
-        self.bucket.frequency[self.at].store(frequency, Ordering::Relaxed);
+        self.frequency().store(frequency, Ordering::Relaxed);
     }
 }
 
@@ -338,7 +378,7 @@ impl<K, V> Copy for LeastUsed<'_, K, V> {}
 impl<K, V> LeastUsed<'_, K, V> {
     #[inline(always)]
     pub(crate) fn node(self) -> NonNull<Node<K, V>> {
-        debug_assert!(tag_in(self.link) != 0, "cache_table.T1: a free place is to be evicted");
+        debug_assert!(has_tag(self.link), "cache_table.T1: a free place is to be evicted");
         // SAFETY: cache_table.T1 - the link has a tag, so it leads to a node.
         unsafe { NonNull::new_unchecked(address_in(self.link)) }
     }
