@@ -364,6 +364,16 @@ fn shared_things_are_given_back() {
     drop(weak);
 }
 
+/// A thread without sections asks whether it is in one, beside sections of others.
+#[test]
+fn outsiders_look_at_the_sections_of_others() {
+    let domain = Domain::new();
+    thread::scope(|scope| {
+        scope.spawn(|| (0..10).for_each(|_| drop(domain.enter())));
+        scope.spawn(|| (0..10).for_each(|_| assert!(!domain.is_inside())));
+    });
+}
+
 #[test]
 fn nodes_are_retired_while_others_look() {
     let domain = Domain::new();

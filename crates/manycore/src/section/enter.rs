@@ -10,9 +10,8 @@ use super::state::State;
 use crate::percpu::{self, barrier};
 use crate::sync::{Ordering, seeded_bug};
 
-/// Opens a section of the domain with this number, if it is the outermost one, and of the domain
-/// that the thread entered last. `made` returns the domain's state, which a thread that has entered
-/// the domain has seen.
+/// Opens a section if the thread entered the domain of this number last, and is not inside it now.
+/// `made` returns the domain's state, which a thread that has entered the domain has seen.
 #[inline(always)]
 pub(super) fn enter_last<'d>(number: u64, made: impl FnOnce() -> &'d State) -> Option<Section<'d>> {
     let (last, local) = HOME.with(|home| (home.last.get(), home.local.get()));
@@ -54,7 +53,8 @@ pub(super) fn is_inside(state: &State) -> bool {
         return state.local(slot).is_some_and(Local::is_inside);
     }
     // Before its first section, or after its destructors.
-    let inside = state.locals().filter(|(_, local)| local.is_inside());
+    // ORDER: Relaxed; other threads' words do not count, and this thread's are its own stores.
+    let inside = state.locals().filter(|(_, local)| local.lower.load(Ordering::Relaxed) != 0);
     inside.map(|(slot, _)| slot).any(report::is_own)
 }
 

@@ -7,9 +7,8 @@ use std::ptr;
 
 /// The calling thread's slot, and the domain that it entered last.
 pub(super) struct Home {
-    /// The number of the domain that the thread entered last, if sections of that domain need no
-    /// fence, or else `NO_DOMAIN`; `local` is the thread's part of it. This pair makes entering
-    /// short.
+    /// The number of the domain that the thread entered last among those whose sections need no
+    /// fence, or `NO_DOMAIN`; `local` is the thread's part of it. This pair makes entering short.
     pub(super) last: Cell<u64>,
     pub(super) local: Cell<*const Local>,
     /// The thread's slot, or [`NOWHERE`].

@@ -99,8 +99,8 @@ fn total<'a>(nodes: impl IntoIterator<Item = &'a RetiredNode>) -> usize {
 #[repr(C)]
 pub(super) struct Limbo {
     open: Vec<RetiredNode>,
-    /// What the open batch lacks to `limit` bytes, less one: below zero if it is full. (A push then
-    /// subtracts and compares at once.)
+    /// Bytes left until the open batch has `limit` bytes, minus one; below zero if it is full. (A
+    /// push subtracts and compares at once.)
     room: isize,
     /// The open batch is full from this many bytes on.
     limit: isize,

@@ -189,13 +189,14 @@ impl OwnWord {
         }
     }
 
-    /// Returns the value, for the owner.
+    /// Returns the value, for the owner. Other threads [`load`](Self::load).
     #[inline(always)]
     pub(super) fn own(&self) -> u64 {
         #[cfg(manycore_loom)]
         return self.copy.get();
-        // SAFETY: the owner alone stores, and here it loads, so no thread stores meanwhile. (The
-        // compiler compares a word in memory with zero at once, but not after an atomic load.)
+        // SAFETY: the owner alone stores, and only the owner calls this, so no thread stores
+        // meanwhile. (The compiler compares a word in memory with zero at once, but not after an
+        // atomic load.)
         #[cfg(not(any(manycore_loom, manycore_shuttle)))]
         return unsafe { *self.word.as_ptr() };
         // ORDER: Relaxed; the owner's own word.

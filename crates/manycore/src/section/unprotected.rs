@@ -27,7 +27,7 @@ mod unmodelled {
     struct Unprotected(ManuallyDrop<Section<'static>>);
 
     // SAFETY: all threads may have the reference, because nothing writes what it leads to. Loads
-    // and stores touch only the link, in a domain that is not bounded. Retiring looks at the slot
+    // and stores write only the link, in a domain that is not bounded. Retiring looks at the slot
     // first, and reusing memory looks at the claim; neither ever changes. The methods that write
     // the section's words need `&mut` or ownership.
     unsafe impl Sync for Unprotected {}
