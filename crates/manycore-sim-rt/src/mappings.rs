@@ -5,7 +5,8 @@
 //!
 //! Law mappings.M1: the engine gets the address that a byte has in the oldest mapping of it. If the
 //! program has no byte mapped twice, that is the program's own address. When the oldest mapping
-//! goes, the lines begin anew at the next one, as if no core had them.
+//! goes, the lines begin anew at the next one, as if no core had them, and threads that wait there
+//! are woken.
 //!
 //! Cost: while some byte is mapped twice, each access searches the list. That is cheap for the few
 //! mappings of a program that shares memory, and slow for thousands.

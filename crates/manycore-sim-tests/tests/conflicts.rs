@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -209,6 +209,40 @@ fn two_mappings_of_a_file_are_the_same_lines() {
     assert!(!report.is_conflict_free());
     let report = check().run(first, |file| add(file.word(1, 0))).unwrap();
     assert!(report.is_conflict_free(), "{report}");
+}
+
+#[test]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[ignore = "manycore sim test"]
+fn waiter_is_woken_by_another_mapping_after_the_oldest_one_has_gone() {
+    const FUTEX: i64 = 202;
+    const WAIT: i32 = 0;
+    const WAKE: i32 = 1;
+    unsafe extern "C" {
+        fn syscall(number: i64, ...) -> i64;
+    }
+    let twice = std::mem::ManuallyDrop::new(Twice::new());
+    // SAFETY: an aligned word of the second mapping, which is removed at the end.
+    let word = unsafe { AtomicU32::from_ptr(twice.0[1] as *mut u32) };
+    let futex = |operation: i32, value: u32| {
+        let no_time = std::ptr::null::<u8>();
+        // SAFETY: the kernel reads the word, which is there.
+        unsafe { syscall(FUTEX, word.as_ptr(), operation, value, no_time) }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while word.load(Relaxed) == 0 {
+                futex(WAIT, 0);
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        // SAFETY: nothing refers to the first mapping.
+        unsafe { munmap(twice.0[0], Twice::BYTES) };
+        word.store(1, Relaxed);
+        futex(WAKE, 1);
+    });
+    // SAFETY: the word is not used any more.
+    unsafe { munmap(twice.0[1], Twice::BYTES) };
 }
 
 /// Links and nodes on lines of their own, and the threads that read and replace the nodes.

@@ -27,7 +27,7 @@ pub(crate) fn write(root: &Path, machine: &Machine, cores: u32) -> std::io::Resu
         runs.collect::<Vec<_>>().join(",") + "\n"
     };
     for list in ["online", "possible", "present"] {
-        write(format!("cpu/{list}"), like(0, &|_| 0))?;
+        write(format!("cpu/{list}"), range(cores))?;
     }
     write("cpu/kernel_max".to_owned(), format!("{}\n", cores - 1))?;
     write("cpuinfo".to_owned(), cpuinfo(machine, cores, &host_lines()))?;
@@ -37,10 +37,8 @@ pub(crate) fn write(root: &Path, machine: &Machine, cores: u32) -> std::io::Resu
         let of = |name: &str| format!("cpu/cpu{core}/{name}");
         write(of("topology/physical_package_id"), format!("{socket}\n"))?;
         write(of("topology/core_id"), format!("{}\n", core_id(machine, core)))?;
-        if machine.threads_per_core > 1 {
-            let siblings = like(core, &|core| core % machine.physical_cores());
-            write(of("topology/thread_siblings_list"), siblings)?;
-        }
+        let siblings = like(core, &|core| core % machine.physical_cores());
+        write(of("topology/thread_siblings_list"), siblings)?;
         if machine.cores_per_complex > 0 {
             write(of("cache/index3/level"), "3\n".to_owned())?;
             write(of("cache/index3/type"), "Unified\n".to_owned())?;
@@ -49,10 +47,29 @@ pub(crate) fn write(root: &Path, machine: &Machine, cores: u32) -> std::io::Resu
         }
         if socket == nodes {
             write(format!("node/node{socket}/cpulist"), like(core, &|core| machine.socket(core)))?;
+            let is_here = |core: u32| machine.socket(core) == socket;
+            write(format!("node/node{socket}/cpumap"), mask(cores, is_here))?;
             nodes += 1;
         }
     }
+    for list in ["online", "possible"] {
+        write(format!("node/{list}"), range(nodes))?;
+    }
     Ok(())
+}
+
+/// Returns the numbers below `count`, as the kernel lists them.
+fn range(count: u32) -> String {
+    if count == 1 { "0\n".to_owned() } else { format!("0-{}\n", count - 1) }
+}
+
+/// Returns the kernel's mask of some cores: words of 32 bits, the highest first.
+fn mask(cores: u32, is_in: impl Fn(u32) -> bool) -> String {
+    let words = (0..cores.div_ceil(32)).rev().map(|word| {
+        let bits = (0..32).filter(|bit| word * 32 + bit < cores && is_in(word * 32 + bit));
+        format!("{:08x}", bits.fold(0_u32, |all, bit| all | 1 << bit))
+    });
+    words.collect::<Vec<_>>().join(",") + "\n"
 }
 
 /// Returns the number of a core within its socket.
@@ -125,6 +142,10 @@ mod tests {
         assert_eq!(map.cores().len(), 8);
         let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
         assert_eq!([read("cpu/present"), read("cpu/possible")], ["0-7\n", "0-7\n"]);
+        assert_eq!([read("node/online"), read("node/possible")], ["0-1\n", "0-1\n"]);
+        let masks = [read("node/node0/cpumap"), read("node/node1/cpumap")];
+        assert_eq!(masks, ["0000003f\n", "000000c0\n"]);
+        assert_eq!(mask(40, |core| core >= 31), "000000ff,80000000\n");
         assert!(read("cpuinfo").contains("model name\t: opteron-8x6 (manycore sim)\n"));
     }
 

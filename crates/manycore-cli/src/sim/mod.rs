@@ -176,6 +176,12 @@ impl Own {
         [&self.program, &self.runtime]
     }
 
+    /// Returns what a run of the program needs. The run records up to `waits` waits of its threads.
+    fn launch<'a>(&'a self, arguments: &'a [String], waits: u32) -> Launch<'a> {
+        let (program, day) = (&self.program, day::OF_OWN_PROGRAMS);
+        Launch { program, arguments, seed: 1, day, quiet: true, waits }
+    }
+
     /// Runs it on virtual cores, and returns what it prints.
     ///
     /// # Errors
@@ -186,10 +192,8 @@ impl Own {
         cores: u32,
         arguments: &[String],
     ) -> Result<String, Failure> {
-        let day = day::OF_OWN_PROGRAMS;
-        let launch =
-            Launch { program: &self.program, arguments, seed: 1, day, quiet: true, waits: 0 };
-        launch.run_and_read(machine, cores).map(|(_, printed)| printed)
+        let (_, printed) = self.launch(arguments, 0).run_and_read(machine, cores)?;
+        Ok(printed)
     }
 
     /// Runs it, and returns a count of cycles in percent of all cores' cycles.
@@ -203,10 +207,7 @@ impl Own {
         arguments: &[String],
         count: &str,
     ) -> Result<f64, Failure> {
-        let day = day::OF_OWN_PROGRAMS;
-        let launch =
-            Launch { program: &self.program, arguments, seed: 1, day, quiet: true, waits: 0 };
-        let run = launch.run(machine, cores)?;
+        let run = self.launch(arguments, 0).run(machine, cores)?;
         let cycles = run.count("cycles").max(1) as f64 * f64::from(cores);
         Ok(run.count(count) as f64 / cycles * 100.0)
     }
@@ -221,10 +222,8 @@ impl Own {
         cores: u32,
         arguments: &[String],
     ) -> Result<(String, Vec<u8>), Failure> {
-        let (program, waits) = (&self.program, timeline::WAITS);
-        let day = day::OF_OWN_PROGRAMS;
-        let launch = Launch { program, arguments, seed: 1, day, quiet: true, waits };
-        let (run, printed) = launch.run_and_read(machine, cores)?;
+        let (run, printed) =
+            self.launch(arguments, timeline::WAITS).run_and_read(machine, cores)?;
         Ok((printed, timeline::trace(&run, machine)))
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn report(
     report.blind = blind::of(runs.iter().chain(repeated));
     if report.blind.is_none() {
         // Not in the report, because the report is the same each time.
-        eprintln!("manycore sim: too short runs to say how much was uninstrumented");
+        eprintln!("manycore sim: the runs are too short to say how much code was uninstrumented");
     }
     let (mut symbols, mut holders) = (Symbols::new(), Holders::default());
     let variation = |band: &Band| Variation {

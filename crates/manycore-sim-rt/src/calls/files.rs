@@ -63,7 +63,7 @@ fn place(path: &CStr, folder: &[u8]) -> Place {
     }
 }
 
-/// Tells whether a path is a folder, or in it.
+/// Returns true if a path is a folder, or in it.
 fn is_in(path: &[u8], folder: &[u8]) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.first().is_none_or(|next| *next == b'/'))
 }
@@ -160,7 +160,7 @@ pub(crate) unsafe fn open_call(number: usize, mut arguments: [usize; 6], path: u
 }
 
 /// Defines functions that open a path: with the arguments before and after it, and what they
-/// return if it leads nowhere.
+/// return if it leads nowhere. They may unwind, because libc ends cancelled threads so.
 macro_rules! openers {
     ($(
         $name:ident($($before:ident: $first:ty,)* [path] $(, $after:ident: $last:ty)*)
@@ -171,11 +171,12 @@ macro_rules! openers {
         /// # Safety
         /// As for libc's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $name(
+        pub unsafe extern "C-unwind" fn $name(
             $($before: $first,)* path: *const c_char $(, $after: $last)*
         ) -> $answer {
             static REAL: Next = Next::of(concat!(stringify!($name), "\0"));
-            type Real = unsafe extern "C" fn($($first,)* *const c_char $(, $last)*) -> $answer;
+            type Real =
+                unsafe extern "C-unwind" fn($($first,)* *const c_char $(, $last)*) -> $answer;
             // SAFETY: this is the type of libc's function. Only the mode may be missing, and libc
             // does not read it then. The caller promises a C string.
             unsafe {

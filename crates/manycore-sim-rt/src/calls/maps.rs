@@ -12,8 +12,9 @@ use crate::simulation;
 const PAGE: usize = 4096;
 const FAILED: std::ops::Range<isize> = -4095..0;
 
-/// True once the program has mapped a file. Until then no call here touches the simulation: the
-/// runtime's own threads map memory too, but no files.
+/// True once the program has mapped a file. Until then no call here touches the simulation. Only
+/// virtual threads call the functions here, and none within [`simulation::with`]: the runtime maps
+/// memory by [`host::map`](crate::host::map), and files only while the simulation is off.
 static HAS_FILES: AtomicBool = AtomicBool::new(false);
 
 fn knows_files() -> bool {
@@ -24,7 +25,7 @@ fn knows_files() -> bool {
 
 fn forget(start: usize, bytes: usize) {
     if knows_files() {
-        simulation::with(|sim| sim.mappings.remove(start, whole_pages(bytes)));
+        simulation::with(|sim| sim.unmapped(start, whole_pages(bytes)));
     }
 }
 
@@ -96,10 +97,15 @@ pub(crate) unsafe fn remap_call(arguments: [usize; 6]) -> isize {
         simulation::with(|sim| {
             let file = sim.mappings.file_at(old);
             let (start, bytes) = (answer as usize, whole_pages(new_bytes));
-            sim.mappings.remove(old, whole_pages(old_bytes));
-            sim.mappings.remove(start, bytes);
-            if let Some((file, offset)) = file {
-                sim.mappings.add(start, bytes, file, offset);
+            let old_bytes = whole_pages(old_bytes);
+            // What stays in its place keeps its lines.
+            let kept = if start == old { bytes.min(old_bytes) } else { 0 };
+            sim.unmapped(old + kept, old_bytes - kept);
+            sim.unmapped(start + kept, bytes - kept);
+            if let Some((file, offset)) = file
+                && bytes > kept
+            {
+                sim.mappings.add(start + kept, bytes - kept, file, offset + kept as u64);
             }
         });
     }

@@ -280,10 +280,14 @@ impl Simulation {
 
     /// Returns a site's location in the program's source. Reads the program's file.
     fn place_of(&self, site: u64) -> String {
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        let mut addresses = vec![frames::pc(site)];
-        addresses.extend(self.frames.stack(site));
-        Symbols::new().place(&Module::parse(&maps), &addresses)
+        // This reads files and maps them, which the program does not do here.
+        let read = || {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+            let mut addresses = vec![frames::pc(site)];
+            addresses.extend(self.frames.stack(site));
+            Symbols::new().place(&Module::parse(&maps), &addresses)
+        };
+        if active() { paused(read) } else { read() }
     }
 
     /// Records a block that the program's allocator returned.
@@ -310,6 +314,17 @@ impl Simulation {
         let found = found.min_by_key(|(number, below)| (*below, usize::MAX - number));
         let is_first = self.stack.abs_diff(address) < FIRST_STACK;
         found.or_else(|| is_first.then_some((0, usize::MAX)))
+    }
+
+    /// Forgets what is mapped at the addresses of a range. Threads that wait at words there look
+    /// again, because the engine may know these words by other addresses from now on (mappings.M1).
+    pub(crate) fn unmapped(&mut self, start: usize, bytes: usize) {
+        if self.mappings.has_common() {
+            let range = start..start.saturating_add(bytes);
+            self.contended.retain(|word| !range.contains(word));
+            self.engine.wake_waiters_in(range);
+        }
+        self.mappings.remove(start, bytes);
     }
 
     /// Returns the address at which the engine knows a word (mappings.M1).

@@ -132,6 +132,17 @@ impl Engine {
         woken
     }
 
+    /// Wakes all threads that wait at words in a range of addresses, as the kernel may for no
+    /// reason. They look at their words again.
+    pub fn wake_waiters_in(&mut self, range: std::ops::Range<usize>) {
+        let mut words: Vec<usize> =
+            self.futexes.keys().copied().filter(|word| range.contains(word)).collect();
+        words.sort_unstable();
+        for word in words {
+            self.futex_wake(word, u32::MAX, u32::MAX);
+        }
+    }
+
     /// Returns true if a thread waits at the futex word with a bit of `mask`.
     pub fn any_waits(&self, address: usize, mask: u32) -> bool {
         let waiters = self.futexes.get(&address);
