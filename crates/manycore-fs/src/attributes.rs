@@ -1,4 +1,4 @@
-//! What is known of a file besides its bytes.
+//! The attributes of a file: what is known of it besides its bytes.
 
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};

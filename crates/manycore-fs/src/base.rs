@@ -1,12 +1,12 @@
-//! The base: a directory of the host that all branches read. This file owns the inodes made of it,
-//! and the host's files that are open.
+//! The base: a directory of the host that all branches read. This file owns the inodes that are
+//! made from it, and the host's open files.
 //!
 //! ```text
 //! look-up of a number    branch's table -- nothing there --> base's table
 //! bytes of a file        branch's page  -- nothing there --> pread of the host's file
 //! ```
 //!
-//! - base.B1 The base's inodes are frozen: their token is no branch's. The entries of a directory
+//! - base.B1 The base's inodes are frozen: no branch has their token. The entries of a directory
 //!   are read once, when somebody asks for them, and put in with one store. A directory that was
 //!   not read has a dead link.
 //! - base.B2 The base's table only grows, and lives as long as the file system.

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! - bucket.K1 A cookie is the hash of the name (54 bits) and a number (9 bits) that tells names of
-//!   one hash apart. It stays as long as the entry does, so reading goes on by it.
+//!   one hash apart. An entry keeps its cookie for life, so a reader of the directory can resume at
+//!   a cookie.
 
 use crate::memory::{AccountRef, Counted, Head, Object};
 use crate::{Error, Ino, Kind, Result};

@@ -1,4 +1,4 @@
-//! What a branch has changed, and what came of a commit.
+//! What a branch has changed, and the result of a commit.
 
 use crate::{Error, Ino, Kind};
 use std::ffi::OsString;

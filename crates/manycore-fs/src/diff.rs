@@ -1,5 +1,5 @@
-//! What differs between two versions of a tree, by path and by number. The cost is that of the
-//! changes, and of the paths to them.
+//! The differences between two versions of a tree, by path and by number. The cost grows with the
+//! changes and the paths to them.
 
 use crate::directory::NameChange;
 use crate::version::{Version, unknown_path};

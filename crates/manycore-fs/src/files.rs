@@ -3,12 +3,12 @@
 //!
 //! ```text
 //! get        table -- nothing --> base
-//! writable   token current? it is the one. Otherwise copy it, put the copy into the table
+//! writable   token current? take it. Otherwise copy it, put the copy into the table
 //! ```
 //!
 //! - files.F1 A table's entry wins over the base; a dead entry hides it.
-//! - files.F2 An inode whose token is the branch's stays the table's until it is removed. So a
-//!   writer locks it and needs no second look at the table.
+//! - files.F2 An inode that has the branch's token stays in the table until it is removed. So a
+//!   writer locks the inode and needs no second look at the table.
 
 use crate::bucket::{Bucket, Named};
 use crate::directory;

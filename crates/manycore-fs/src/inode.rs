@@ -10,8 +10,8 @@
 //!   the copy into the branch's table, before it changes anything (`table`).
 //! - inode.I2 All words that readers see together are written under the lock, between `begin` and
 //!   the end of its guard.
-//! - inode.I3 Links that are down to zero do not come back. So a writer that holds the lock and
-//!   sees none knows that the file has no name any more.
+//! - inode.I3 A count of links that is zero stays zero. So a writer that holds the lock and sees
+//!   zero knows that the file has no name any more.
 
 use crate::attributes::{nanoseconds, time};
 use crate::backing::Backing;

@@ -1,7 +1,7 @@
 //! Files that are kept although they may have no name: open files and what a kernel remembers.
 //!
 //! - kept.K1 A file's counts and its removal from the table are decided under the lock of its
-//!   shard. So a file for which `keep` succeeded stays, and one that is removed can't be kept.
+//!   shard. So a file for which `keep` succeeded stays, and a removed file can't be kept.
 
 use crate::Ino;
 use std::collections::HashMap;

@@ -4,7 +4,7 @@
 //! and special files. [`Branch::fork`] makes another branch with the same content in a few
 //! microseconds, whatever the size of the tree: both share everything until one of them writes. A
 //! branch ends by [`commit`](Branch::commit), which moves its changes to its parent, or by
-//! [`abort`](Branch::abort), which forgets them.
+//! [`abort`](Branch::abort), which drops them.
 //!
 //! ```
 //! use manycore_fs::{Change, FileSystem, Kind};
@@ -24,10 +24,10 @@
 //!
 //! # When to use it
 //!
-//! For trees of which many versions are alive at once: agents that explore in parallel, test runs
-//! that each change the same tree, builds in sandboxes. When not: for more content than memory.
-//! [`Builder::keep`] lets all branches survive the process, by a log on disk; the content is in
-//! memory all the same.
+//! Use it for a tree that has many versions at once: agents that explore in parallel, test runs
+//! that each change the same tree, builds in sandboxes. Do not use it for more content than fits
+//! into memory. [`Builder::keep`] writes a log to disk, so that all branches survive the process;
+//! the content is in memory all the same.
 //!
 //! # How it works
 //!
@@ -38,17 +38,18 @@
 //!                    \--> node --> inode (file) --> page'       the branch's own
 //! ```
 //!
-//! One persistent tree with 64 ways serves three times: inodes by number, pages by index, and names
-//! by hash (`tree`). A node carries the *token* of the branch that may write it in place. A fork
-//! shares the root and gives both sides new tokens, so everything there is becomes frozen in one
-//! step. The first write to a frozen page copies the page, its inode and the nodes above them.
+//! One kind of tree, persistent and with 64 links in a node, has three uses: inodes by number,
+//! pages by index, and names by hash (`tree`). A node carries the *token* of the branch that may
+//! write it in place. A fork shares the root and gives both sides new tokens, so all present nodes
+//! become frozen in one step. The first write to a frozen page copies the page, its inode and the
+//! nodes above them.
 //!
 //! Readers take no lock. They follow links inside a section of the file system's domain
 //! ([`manycore::section`]), and what was unlinked is freed after its grace period. Writers pass the
 //! gate of their branch, a big-reader lock that a fork closes for a moment, and lock the inodes
 //! that they change.
 //!
-//! Objects that branches share are counted. An aborted branch gives back what only it had.
+//! Objects that branches share are counted. An aborted branch frees the objects that only it had.
 //!
 //! # Costs
 //!

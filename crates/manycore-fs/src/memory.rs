@@ -8,9 +8,9 @@
 //!
 //! - memory.M1 Each link holds one reference. A reader reaches an object only through a link,
 //!   inside a section of the file system's domain.
-//! - memory.M2 A reference that a reader may have followed is given up after a grace period. A
-//!   reference that no reader can follow (of an object never linked, or within an object that is
-//!   being freed) is given up at once. So an object is freed when no reader can hold it.
+//! - memory.M2 A reference that a reader may have followed is released after a grace period. A
+//!   reference that no reader can follow (to an object that was never linked, or within an object
+//!   that is being freed) is released at once. So an object is freed when no reader can hold it.
 
 use manycore::collections::{BudgetTree, Counter};
 use manycore::section::Section;

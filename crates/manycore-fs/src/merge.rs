@@ -6,11 +6,12 @@
 //! merged = parent + changes of the branch, or conflicts
 //! ```
 //!
-//! - merge.M1 The merged table is nobody's until the commit puts it in place. So a merge with
+//! - merge.M1 No branch has the merged table until the commit puts it in place. So a merge with
 //!   conflicts leaves no trace.
 //! - merge.M2 A file that the parent has not touched since the fork (the same inode) takes the
-//!   branch's inode. Any other is merged by names, bytes, owner and mode, and extended attributes;
-//!   each of them may be changed by one side only, or by both alike.
+//!   branch's inode. Any other file is merged by names, bytes, owner and mode, and extended
+//!   attributes. It merges only if each of these was changed by one side alone, or by both sides in
+//!   the same way.
 
 use crate::bucket::Named;
 use crate::directory::{self, NameChange};

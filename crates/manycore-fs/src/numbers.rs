@@ -2,7 +2,7 @@
 //! inodes which two threads make lie in different nodes of the table.
 //!
 //! - numbers.N1 A number is handed out once in the life of a file system, over all branches. So a
-//!   file of a branch can move to its parent with its number, and a dead number stays dead.
+//!   branch's file keeps its number when it moves to the parent, and a dead number stays dead.
 
 use crate::{Error, Ino, Result};
 use manycore::percpu;

@@ -1,5 +1,6 @@
-//! Writes a log anew, as short as can be: what each branch had at the forks of its branches and has
-//! now, as differences. So what branches share is written once, and shared again when it is read.
+//! Rewrites a log in its shortest form. For each branch, the new log has the states at the forks of
+//! its child branches and the present state, each as a difference from the state before. So content
+//! that branches share is written once, and is shared again when the log is read.
 //!
 //! ```text
 //! main     nothing --changes--> fork of a --changes--> fork of b --changes--> now
@@ -7,8 +8,9 @@
 //! b                                                        |--changes--> now
 //! ```
 //!
-//! - snapshot.N1 All branches are taken as of one moment: with all gates held exclusively, each
-//!   after those of its own branches (commit.C1), and under the lock of names (fork.F3).
+//! - snapshot.N1 All branches are taken at one moment: with all gates held exclusively, and under
+//!   the lock of names (fork.F3). The gate of a branch is taken after the gates of its child
+//!   branches (commit.C1).
 
 use crate::attributes::nanoseconds;
 use crate::files::Files;

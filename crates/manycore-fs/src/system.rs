@@ -1,7 +1,7 @@
 //! What the handles of a file system share: the branches, the base, the domain and the account.
 //!
-//! - system.C1 The account is freed last, after the domain, after all objects: the fields stand in
-//!   that order, and `Drop` empties the branches first.
+//! - system.C1 The account is freed last, after the domain and all objects: the fields stand in
+//!   this order, and `Drop` empties the branches first.
 
 use crate::base::Base;
 use crate::directory::NameHash;

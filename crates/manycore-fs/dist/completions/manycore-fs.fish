@@ -55,8 +55,8 @@ complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand commit" -s h -l 
 complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand abort" -l mount -d 'The mount point [default: the mount that the current directory is in]' -r -F
 complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand abort" -s h -l help -d 'Print help'
 complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand run" -l mount -d 'The mount point [default: the mount that the current directory is in]' -r -F
-complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand run" -l branch -d 'The branch; it is forked from main if it is not there [default: a new one, `run-` and a number]' -r
-complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand run" -l from -d 'The branch to fork, if `run` makes one [default: main]' -r
+complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand run" -l branch -d 'The branch, which is made if it does not exist [default: a new one, `run-` and a number]' -r
+complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand run" -l from -d 'The branch to fork, if `run` makes one [default: inside `run` its branch, else main]' -r
 complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand run" -l keep -d 'Keep the branch afterwards, which is the default'
 complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand run" -l commit -d 'Commit the branch if the command succeeds (status 0); else it is kept'
 complete -c manycore-fs -n "__fish_manycore_fs_using_subcommand run" -l abort -d 'Abort the branch afterwards; with --commit, only if the command fails'

@@ -6,8 +6,8 @@
 //! none, elsewhere       zeros
 //! ```
 //!
-//! - bytes.Y1 What a page has behind the end of its file is zero, and so is what it has behind
-//!   `backed` when it is copied. So extending a file shows zeros.
+//! - bytes.Y1 The bytes of a page behind the end of its file are zero. When a page is copied, its
+//!   bytes behind `backed` are zero, too. So an extended file shows zeros.
 
 use super::{Branch, Fallocate, Locked, Whence};
 use crate::files::Files;

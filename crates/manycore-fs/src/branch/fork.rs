@@ -8,8 +8,8 @@
 //!
 //! - fork.F1 A fork holds the parent's gate exclusively, and gives both sides new tokens. So nobody
 //!   writes what they share, and the child is the parent as of one moment.
-//! - fork.F2 A branch ends under its own gate, when it has no branches of its own. Its root is dead
-//!   then, which readers see, and `has_ended` says so to writers.
+//! - fork.F2 A branch ends under its own gate, when it has no branches of its own. Then its root is
+//!   dead, which readers see, and `has_ended` is set, which writers see.
 //! - fork.F3 The lock of names is taken before gates. A fork holds both, so that its name is taken
 //!   when its record is in the log.
 

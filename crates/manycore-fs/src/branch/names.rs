@@ -1,11 +1,11 @@
 //! Names: looking up, creating, linking and removing.
 //!
 //! - names.N1 A new inode is in the table before its name is in the directory, and leaves the table
-//!   after its name has left. So a reader that finds a name without an inode looks again: the name
-//!   is another by then.
-//! - names.N2 A name that leads twice to a number that has gone is of a file of the base, to which
-//!   the host has added a link since it was read: the number died with as many names as were
-//!   counted then. Such a name is as good as not there.
+//!   after its name has left. So a reader that finds a name without an inode looks again: by then,
+//!   the name has changed.
+//! - names.N2 If a name leads to a removed number at the second look, too, it belongs to a file of
+//!   the base. The host has added this name since the file was read: the number died when all names
+//!   that were counted then were removed. Such a name counts as missing.
 
 use super::{Branch, Entry, Locked, check_name};
 use crate::directory;

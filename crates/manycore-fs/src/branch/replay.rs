@@ -1,4 +1,4 @@
-//! Doing again what a log says. One thread does, before anybody has the branch.
+//! Applies the changes of a log again. One thread does this, before anybody else has the branch.
 
 use super::Branch;
 use super::bytes::LARGEST;

@@ -1,5 +1,5 @@
-//! The files of a log. All that is written goes through this file, so that a test sees in which
-//! order, and makes up what the disk may have after a loss of power.
+//! The files of a log. All writes go through this file, so that a test sees their order, and can
+//! make up what the disk may have after a loss of power.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};

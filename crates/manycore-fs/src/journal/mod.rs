@@ -1,18 +1,20 @@
 //! The log of a file system that is kept in a folder: a record for each change, in the order in
-//! which changes were made. This file owns the buffer, the thread that writes behind, and the file.
+//! which changes were made. This file owns the buffer, the thread that writes in the background,
+//! and the file.
 //!
 //! ```text
 //! change --> buffer --> file (survives a kill)    by the thread, within some 20 ms
 //!                         \--> disk               by `sync`; by the thread, within about a second
 //! ```
 //!
-//! - journal.J1 A change appends its record while it still has the locks by which it excludes
-//!   other changes of the same files. So records that depend on one another are in the order of
-//!   their changes, and each beginning of the log is a state that could have been.
-//! - journal.J2 Records go to the file in the order of their numbers, by one thread at a time. What
-//!   could not be written stays in the buffer, and is written again at the same place.
-//! - journal.J3 A change is refused before it has begun if the buffer is full. So appending does
-//!   not fail, and does not wait for the disk under the locks of a change.
+//! - journal.J1 A change appends its record while it still has the locks by which it excludes other
+//!   changes of the same files. So records that depend on one another are in the order of their
+//!   changes, and each prefix of the log is a state that the file system could have had.
+//! - journal.J2 Records go to the file in the order of their numbers, by one thread at a time.
+//!   Records that could not be written stay in the buffer, and are written again at the same place.
+//! - journal.J3 If the buffer is full, a change waits before it begins, and is refused if the log
+//!   cannot be written. So appending does not fail, and does not wait for the disk under the locks
+//!   of a change.
 //! - journal.J4 After a failed `fdatasync` nobody knows what is on disk. After a failed `fsync` of
 //!   the folder nobody knows which log it names there. So nothing is written any more, and all
 //!   changes are refused.

@@ -1,7 +1,8 @@
-//! Losses of power: a random program runs on a folder, all writes of the log are seen, and a disk
-//! is made up that may be left by them. What was not followed by a sync is lost or not, sector by
-//! sector and in any order; names of files come and go in order. What is opened then is the state
-//! after some operation, and none that a sync had promised is missing.
+//! Losses of power. A random program runs on a folder, and the test records all writes of the log.
+//! From these it makes a disk as a loss of power may leave it: each sector that no sync followed is
+//! lost or kept, in any order, while names of files come and go in order. The log on that disk must
+//! open to the state after some operation, and no operation that a sync had promised may be
+//! missing.
 //!
 //! `MANYCORE_SEED=N` repeats a program.
 

@@ -6,13 +6,14 @@
 //! record   length, checksum of the payload, number, synced, checksum of these and salt | payload
 //! ```
 //!
-//! - record.E1 A record is whole if both checksums hold and its number is the next. The salt is of
-//!   one folder, so a log that is stored within a file system is not taken for its own.
-//! - record.E2 `synced` is the number of a record that was on disk, with all before it, when this
-//!   one was made. So a damaged place can be told from a torn tail: something behind it says that
-//!   it was on disk.
-//! - record.E3 Reading never looks behind the bytes that there are, and allocates no more than
-//!   these.
+//! - record.E1 A record is whole if both checksums hold and its number is the next. Each folder has
+//!   its own salt. So if a file of the file system contains a log, its bytes within this log are
+//!   not taken for records.
+//! - record.E2 `synced` is the number of a record that was on disk, with all records before it,
+//!   when this record was made. This tells damage from a torn tail: a record behind a damaged place
+//!   says that the place was on disk.
+//! - record.E3 Reading never looks beyond the end of the bytes, and allocates no more than their
+//!   length.
 
 use crate::inode::{Body, Inode, Time};
 use crate::xattrs::Pair;

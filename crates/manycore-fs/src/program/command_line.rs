@@ -146,11 +146,10 @@ pub struct End {
 pub struct Run {
     #[command(flatten)]
     pub at: Where,
-    /// The branch; it is forked from main if it is not there [default: a new one, `run-` and a
-    /// number]
+    /// The branch, which is made if it does not exist [default: a new one, `run-` and a number]
     #[arg(long, value_name = "NAME")]
     pub branch: Option<String>,
-    /// The branch to fork, if `run` makes one [default: main]
+    /// The branch to fork, if `run` makes one [default: inside `run` its branch, else main]
     #[arg(long, value_name = "PARENT")]
     pub from: Option<String>,
     /// Keep the branch afterwards, which is the default

@@ -1,4 +1,4 @@
-//! What answers the kernel: a FUSE file system whose files are those of all branches.
+//! The FUSE file system that answers the kernel. It has the files of all branches.
 //!
 //! - `node`: the numbers that the kernel knows files by
 //! - `shared`: the state, and how branches, attributes and errors get from the library to the
@@ -9,8 +9,9 @@
 //! - `sync_thread`: waits for the disk
 //! - `control_thread`: does what sessions ask for, and tells the kernel what it has to forget
 //!
-//! The kernel may keep entries and attributes for a year: it is the only way to the files, but for
-//! a commit, which changes the parent branch, and after which the kernel is told what has changed.
+//! The kernel may keep entries and attributes for a year, because all changes come through the
+//! kernel, with one exception: a commit changes the parent branch. After a commit, the kernel is
+//! told what has changed.
 
 mod bytes;
 mod control_thread;

@@ -1,7 +1,8 @@
 //! The command `run`: another command that sees a branch in the place of the mount.
 //!
 //! This process enters a mount namespace of its own, in which the branch's tree is mounted over the
-//! mount point. The command inherits that. Nobody else sees it, and it ends with its last process.
+//! mount point. The command inherits the namespace. No other process sees it, and it ends with the
+//! last process in it.
 
 use super::client::{BRANCH_VARIABLE, Client, default_branch};
 use super::command_line::Run;

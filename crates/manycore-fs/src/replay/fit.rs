@@ -1,5 +1,5 @@
-//! Whether the changes of a log fit to the tree that they are made on. A log is bytes from outside:
-//! its checksums may hold, and it may be forged all the same.
+//! Checks that the changes of a log fit the tree to which they are applied. A log comes from
+//! outside: it may be forged even if its checksums hold.
 //!
 //! ```text
 //! changes of one record --> touched: names got and lost, entries, what was before --> check

@@ -1,8 +1,8 @@
-//! Opens the log of a folder, and makes the state that it says. The log may be anything: time and
-//! memory follow its length, and that of the base.
+//! Opens the log of a folder, and restores the state that it describes. The log may have any bytes:
+//! time and memory grow only with its length and the size of the base.
 //!
 //! ```text
-//! whole records | torn tail                  cut off, and said
+//! whole records | torn tail                  cut off, and reported
 //! whole records | damage | records           refused, if the damaged place was on disk once;
 //!                                            else cut off and put aside
 //! ```

@@ -1,5 +1,5 @@
-//! Forged logs: all checksums hold, and something does not fit. Each is refused at the record that
-//! does not fit, and the log stays as it was.
+//! Forged logs: all checksums hold, but a record does not fit the tree. Each log is refused at this
+//! record, and stays as it was.
 
 use crate::files::leads_to_root;
 use crate::journal::record::{self, Change, HEADER};

@@ -1,4 +1,5 @@
-//! Compares two trees by number. What they share is skipped, so the cost is that of the changes.
+//! Compares two trees by number. Nodes that they share are skipped, so the cost grows with the
+//! changes, not with the trees.
 
 use super::radix::span;
 use super::{View, WAYS, Word};

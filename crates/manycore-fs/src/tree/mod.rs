@@ -7,15 +7,16 @@
 //!                      snapshot -------+
 //! ```
 //!
-//! - tree.T1 A node is written in place only by a branch whose token is the node's, while it holds
-//!   its gate. Tokens are not used again, and a fork gives both sides new ones. So a node of
-//!   another token is frozen: a writer copies it, and the nodes above it, before it changes
-//!   anything.
+//! - tree.T1 A node is written in place only by a branch that has the node's token, while the
+//!   writer holds the branch's gate. Tokens are not used again, and a fork gives both sides new
+//!   ones. So a node of another token is frozen: a writer copies it, and the nodes above it, before
+//!   it changes anything.
 //! - tree.T2 A link is empty, dead, a node or a value. A reader follows it inside a section of the
-//!   file system's domain. What was taken out of a link is given up after a grace period
+//!   file system's domain. What was taken out of a link is released after a grace period
 //!   (memory.M2).
-//! - tree.T3 Dead is what has been removed from a table of inodes. It hides what the base has, and
-//!   does not come back, so a node with nothing but dead links is replaced by one dead link.
+//! - tree.T3 A dead link marks an inode that was removed from a table. It hides the base's inode of
+//!   this number. A removed inode does not come back, so a node with nothing but dead links is
+//!   replaced by one dead link.
 
 pub(crate) mod compare;
 pub(crate) mod radix;

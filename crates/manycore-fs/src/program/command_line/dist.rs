@@ -1,5 +1,5 @@
 //! What an installation needs beside the program, in `dist`: the man page and the completions are
-//! made of the command line, and the unit names options that there are.
+//! generated from the command line, and the unit names only options that exist.
 //!
 //!     MANYCORE_FS_WRITE=1 cargo test -p manycore-fs --bins dist::
 //!

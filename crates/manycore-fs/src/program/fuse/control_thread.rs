@@ -1,8 +1,8 @@
 //! The thread that does what sessions ask for.
 //!
-//! It is a thread of its own because a commit has to tell the kernel what to forget. The kernel may
-//! have to wait for other requests before it can. So a thread that answers the kernel's requests
-//! must not wait for that.
+//! It is a thread of its own because a commit has to tell the kernel what to forget. Before the
+//! kernel can forget, it may have to wait for answers to other requests. So a thread that answers
+//! the kernel's requests must not wait for a commit.
 
 use super::node::Node;
 use super::shared::Shared;

@@ -1,4 +1,5 @@
-//! Lists of directories. Places 1 and 2 are those after `.` and `..`; the library's are greater.
+//! Lists of directories. Offset 1 is the place after `.`, and offset 2 the place after `..`; the
+//! library's offsets are greater.
 
 use super::hidden;
 use super::node::Node;

@@ -1,7 +1,7 @@
-//! The hidden directory `.manycore-fs`: it can be entered from the root of each branch, but no
-//! list shows it. That of the main branch has all branches. The kernel knows each directory in one
-//! place only, so that of another branch has an empty directory instead, on which `run` mounts the
-//! true one.
+//! The hidden directory `.manycore-fs`: it can be entered from the root of each branch, but no list
+//! shows it. In the main branch, it contains the directory of all branches. The kernel knows each
+//! directory in one place only. So in any other branch it contains an empty directory instead, and
+//! `run` mounts the true directory of branches there.
 //!
 //! The control file is never found, only created: so each opening (which must have `O_CREAT`)
 //! reaches the daemon, and gets a session of its own.

@@ -1,8 +1,8 @@
 //! Numbers that the kernel knows files by: the branch above, and the file's number in the branch
-//! below. The root of the main branch is 1, as FUSE wants it.
+//! below. The root of the main branch is 1, as FUSE demands.
 //!
-//! What no branch has, the hidden directory `.manycore-fs` and what is in it, is in a branch of its
-//! own, which the library never gives out.
+//! The hidden directory `.manycore-fs` and its content belong to no branch. Their numbers have a
+//! branch number of their own, which the library never gives out.
 
 use fuser::INodeNo;
 use manycore_fs::{BranchId, Ino};

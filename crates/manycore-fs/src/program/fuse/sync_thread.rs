@@ -1,5 +1,5 @@
-//! The thread that waits for the disk, so that those which answer the kernel do not. What has come
-//! in while it waited shares its next write.
+//! The thread that waits for the disk, so that the threads which answer the kernel need not wait.
+//! Requests that came in while it waited share its next write.
 
 use super::shared::{Shared, errno};
 use fuser::ReplyEmpty;

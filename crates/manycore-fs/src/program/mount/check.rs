@@ -1,4 +1,4 @@
-//! What can be said of a mount before it is tried, in words that help.
+//! Checks before a mount is tried, with messages that say what to do.
 
 use crate::program::client::{Client, daemon_is_gone};
 use crate::program::command_line::Mount;
