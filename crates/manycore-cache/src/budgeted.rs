@@ -15,8 +15,8 @@
 //! - budgeted.S1 In a budgeted cache, segment.G1 holds of the *granted* capacity, which is the
 //!   capacity that the cache has charged. It grows by a batch when an insertion finds the pool
 //!   empty, and shrinks when the budget asks. The builder's capacity bounds it.
-//! - budgeted.S2 A cache gives back only in a thread that holds no bucket's lock: within a callback
-//!   under a lock of any cache it gives nothing.
+//! - budgeted.S2 A cache gives capacity back only in a thread that holds no bucket's lock. Within a
+//!   callback under a lock of any cache, it gives nothing back.
 
 use crate::builder::{BuildError, Builder};
 use crate::departure::Back;

@@ -1,5 +1,5 @@
-//! The keys that a key was compared with before its bucket was locked, so that no `Eq` runs under
-//! the lock.
+//! The entries whose keys were compared with a key before its bucket was locked, so that no `Eq`
+//! runs under the lock.
 
 use std::cell::Cell;
 use std::ptr;

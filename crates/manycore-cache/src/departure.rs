@@ -9,9 +9,9 @@
 //! Laws:
 //! - departure.D1 An entry is weighed before it is unlinked, so that a weigher that panics loses
 //!   nothing. Exactly this weight is given back.
-//! - departure.D2 An unlinked entry is retired once, and reported once. User code that panics (a
-//!   listener, or the destructor of another entry) does not keep the other entries from either. The
-//!   first panic resumes when all is done.
+//! - departure.D2 An unlinked entry is retired once, and reported once. This holds even if user
+//!   code panics (a listener, or the destructor of another entry). The first panic resumes when all
+//!   is done.
 //! - departure.D3 An expired entry leaves as expired, by every way out: a read, an update of its
 //!   key, an update that makes room, a sweep, or a removal of many entries.
 

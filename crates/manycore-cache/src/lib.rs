@@ -13,9 +13,9 @@
 //! assert_eq!(page.len(), 2);
 //! ```
 //!
-//! *For* values that are expensive to compute or to fetch and that many threads look up. The cache
-//! is bounded, and evicts. *Not for* entries that must never be evicted (use
-//! [`HashMap`](manycore::collections::HashMap)), and not for a single thread.
+//! Use it for values that are expensive to compute or to fetch and that many threads look up. The
+//! cache is bounded, and evicts. Do not use it for entries that must never be evicted (use
+//! [`HashMap`](manycore::collections::HashMap)), or for a single thread.
 //!
 //! # Which settings?
 //!
@@ -87,20 +87,20 @@
 //! plus some entries for each updating thread; [`Domain`] has the formula. A stalled section can
 //! make garbage exceed that: a [`Guard`] that is held, or a thread that was preempted within a
 //! call. Then backpressure applies: each update waits at its end for at most 200 us, which lets a
-//! preempted thread run. Under a guard that is held for long, garbage grows at the pace that this
-//! leaves.
+//! preempted thread run. While a guard is held for long, garbage goes on growing, at this slower
+//! pace.
 //!
-//! The bytes of an entry are known if its key and value have no destructors, because then they own
-//! nothing, and if a [weigher](Builder::byte_weigher) counts bytes. Any other entry counts as its
-//! own size and 256 bytes of heap, and the capacity is counted in the same way. Garbage is then an
-//! eighth of the capacity in entries, or at least some 1,700 entries, whatever they own. The thread
-//! that retired such entries reclaims every 100 us.
+//! The bytes of an entry are known in two cases: if its key and value have no destructors, because
+//! then they own nothing, and if a [weigher](Builder::byte_weigher) counts bytes. Any other entry
+//! counts as its own size and 256 bytes of heap, and the capacity is counted in the same way.
+//! Garbage is then an eighth of the capacity in entries, or at least some 1,700 entries, whatever
+//! they own. The thread that retired such entries reclaims every 100 us.
 //!
 //! Measured: 10,000 entries of 1 KiB take 9.8 MiB. While 1, 8 and 64 threads on two cores insert
 //! new entries, at most 10, 12 to 14 and 16 to 21 MiB of values are alive. With a capacity of 10
-//! MiB in bytes, it is 10, 13 and 13 MiB. The process holds more memory from the system, as its
-//! allocator decides: glibc has a heap for each thread and keeps each heap's peak, 20 to 30 MiB
-//! with eight threads.
+//! MiB in bytes, it is 10, 13 and 13 MiB. How much more memory the process takes from the system
+//! depends on its allocator: glibc has a heap for each thread and keeps each heap's peak, 20 to 30
+//! MiB with eight threads.
 //!
 //! An entry with a destructor is dropped at the end of the call that removed it, if no older guard
 //! is held and few such entries left in the last milliseconds. Otherwise it is dropped some 100 us
@@ -125,8 +125,8 @@
 //!   After five seconds one of them panics.
 //! - A load may do everything except load its own key, which panics: see
 //!   [`Cache::get_or_insert_with`].
-//! - All other callbacks run with no lock held, and may do everything. But a listener that inserts
-//!   an entry for each entry that it is called for recurses without end in a full cache.
+//! - All other callbacks run with no lock held, and may do everything. But if a listener inserts an
+//!   entry at each call, it recurses without end in a full cache.
 //!
 //! The repository's
 //! [docs/cache.md](https://github.com/manycore-rs/manycore/blob/main/docs/cache.md) has the table

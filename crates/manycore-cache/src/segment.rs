@@ -24,24 +24,24 @@
 //!   is not pinned.
 //! - segment.G5 The reference byte is the whole state of an entry: zero means probation, and each
 //!   use adds one. A new entry is on probation, and has a record in the queue of its segment. A new
-//!   entry has proved itself at once if nothing was evicted yet, if the ghosts know its key from
-//!   probation, if the queue has no room, and by chance (segment.G6). The entry of the oldest
+//!   entry counts as proved at once in four cases: nothing was evicted yet, the ghosts know its key
+//!   from probation, the queue has no room, or chance says so (segment.G6). The entry of the oldest
 //!   record makes room if the queue is longer than its target (probation.Q3); otherwise the hand
 //!   finds an entry. But if the chain of the new key has no free place, that chain makes the room.
 //!   It gives an entry on probation if the queue is too long, an entry with no uses left if it is
 //!   the hand's turn, and any entry if the table has no spare lines.
-//! - segment.G6 No entry that is not used any more stays for ever, whichever keys come. Of several
-//!   entries that were used least, a random one goes. One in 128 new entries has proved itself at
-//!   once, so that the hand moves on. (Otherwise, new keys that come in turns would evict each
-//!   other from probation before any of them is used again. Any regular choice could meet the same
-//!   keys each time.)
+//! - segment.G6 An entry that is not used any more is evicted sooner or later, whichever keys come.
+//!   Of several entries that were used least, a random one goes. One in 128 new entries counts as
+//!   proved at once, so that the hand moves on. (Otherwise, new keys that come in turns would evict
+//!   each other from probation before any of them is used again. Any regular choice could meet the
+//!   same keys each time.)
 //! - segment.G7 Unused heavy entries make room for lighter ones. An entry is heavy if it weighs
 //!   more than four times as much as the new entry. A second hand looks for heavy entries that have
-//!   proved themselves: by one bucket for every second insertion that has to evict, at random. A
-//!   heavy entry that it finds loses a use; if it has no uses left, it goes. (Probation gives a new
-//!   entry the room of another new entry, and the main hand rests meanwhile. So without this law, a
-//!   few large entries that nobody uses would keep the room of thousands.) Nothing of this happens
-//!   in a segment whose entries have never differed that much in weight.
+//!   proved themselves: by one bucket for every second insertion that has to evict, on average and
+//!   at random. A heavy entry that it finds loses a use; if it has no uses left, it goes.
+//!   (Probation gives a new entry the room of another new entry, and the main hand rests meanwhile.
+//!   So without this law, a few large entries that nobody uses would keep the room of thousands.)
+//!   In a segment whose entries have never differed that much in weight, the second hand rests.
 //!
 //! Source: CLOCK in shards as in Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), section
 //! 5.2. The scan-resistant policy follows Yang et al., "FIFO queues are all you need for cache

@@ -21,20 +21,19 @@
 //! - single_flight.F4 If a load's key is updated after the load began, the load is marked, under
 //!   the lock of the key's bucket, and its value is not put in. The leader looks at the mark under
 //!   the same lock. Updates know a load by its hash: a load of another key with the same hash is
-//!   marked as well, and merely not kept.
+//!   marked as well, and its value is merely not kept.
 //! - single_flight.F5 A load's key is in its node from the beginning. Requests compare the key with
 //!   no lock held, in a section of their own, which they open before they look into the list. The
 //!   key is taken off the list before its node is linked or retired. So no request has the key
 //!   after the grace period.
 //! - single_flight.F6 The error of a load reaches every request that waits for it and expects its
-//!   type. It is published once, when the load ends, and not if the load was marked
-//!   (single_flight.F4). So a request that began after an update of its key never gets an error
-//!   from before. The leader looks at the mark after the load has left the list, because requests
-//!   join until then.
+//!   type. It is published once, when the load ends, unless the load was marked (single_flight.F4).
+//!   So a request that began after an update of its key never gets an error from before. The leader
+//!   looks at the mark after the load has left the list, because requests join until then.
 //! - single_flight.F7 A load may begin while its key has an entry, to replace the entry ahead of
 //!   its end. It does not begin if another load of the key is listed, of whichever kind, and its
-//!   request waits for none. Like any load, it is not put in if the key was updated since
-//!   (single_flight.F4), also by another load.
+//!   request waits for none. As for any load, its value is not put in if the key was updated since
+//!   (single_flight.F4), even if another load updated it.
 
 use crate::deadlock::{self, Edge, LoadId, Running};
 use crate::node::{Fresh, Home, Node, Seed};

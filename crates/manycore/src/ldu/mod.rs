@@ -5,7 +5,7 @@
 //! use manycore::ldu::{DeferredSet, Element, Structure};
 //! use std::collections::BTreeSet;
 //!
-//! /// What reads want: any sequential structure. It is told which members come and go.
+//! /// The structure that readers see: any sequential type. It is told which members come and go.
 //! #[derive(Default)]
 //! struct Peers(BTreeSet<String>);
 //! impl Structure<Element<String>> for Peers {
@@ -50,9 +50,9 @@
 //! Every member carries one atomic word. An insertion or a removal changes that word by one atomic
 //! instruction, and is done. If the member is not in a queue already, the change also pushes it
 //! into one. A read takes the set's lock, drains the queues, and applies to the structure what the
-//! words say. A member that was inserted and removed since the last read has cancelled, on
-//! whichever threads that happened. A change reads no clock, allocates nothing, and writes only the
-//! member's line.
+//! words say. If a member was inserted and removed since the last read, the two changes have
+//! cancelled, even if different threads made them. A change reads no clock, allocates nothing, and
+//! writes only the member's line.
 //!
 //! # Consistency
 //!
@@ -68,15 +68,15 @@
 //! - The structure may change members of any set from within its `insert` and `remove`: the change
 //!   is queued, and the next read applies it. A read of the same set there would wait for itself,
 //!   so it panics before it takes anything. The same holds for a thread that has a guard of the
-//!   set, exclusive or shared, whichever other readers wait. No change of such a thread waits for a
-//!   reader, of this set or another ([`Builder::max_queued`]).
+//!   set, exclusive or shared, no matter which other readers wait. No change of such a thread waits
+//!   for a reader, of this set or another ([`Builder::max_queued`]).
 //! - Deadlock: if threads each hold a set (or another object of this library) and *read* one
 //!   another's in a cycle, the last one panics with a message.
 //! - A panic in a member's destructor reaches the reader or the owner that frees the member, after
 //!   all other members have been dropped. In a thread that is unwinding, or in a change that
 //!   drains, the panic is contained.
-//! - Members that came and went in a poisoned set are freed all the same: what a set keeps is
-//!   bounded by what is in it.
+//! - Members that came and went in a poisoned set are freed all the same, so the memory of a set is
+//!   bounded by the members in it.
 //!
 //! # Laws
 //!
@@ -89,8 +89,8 @@
 //! - **ldu.U3** A queued member's memory is held. An owner that drops a queued member leaves it to
 //!   the next drain, which frees it. A drain reads where the queue goes on *before* it lets go of a
 //!   member, and does not touch the member afterwards.
-//! - **ldu.U4** A member's own data stay as they are from its insertion until no queue has it. Only
-//!   then does [`Detached::into_box`] give it back.
+//! - **ldu.U4** A member's own data do not change from its insertion until no queue has the member.
+//!   Only then does [`Detached::into_box`] give it back.
 //! - **ldu.U5** One word (`word`) holds all marks: attached, queued, given up, applied, and the
 //!   number of the last read that began before the last change.
 //! - **ldu.U6** A read has a cut. It raises the set's *epoch* before it looks at the first queue.
@@ -105,8 +105,8 @@
 //!   [`DeferredSet::clear_poison`]. What was not applied stays queued, and changes go on. The call
 //!   that panicked counts as made.
 //!
-//! A gate, by which a reader excludes changes while it captures the words, would serve for ldu.U6,
-//! too. But a gate costs a change an announcement as well. The epoch costs a change only one load
+//! A gate, by which a reader excludes changes while it captures the words, would satisfy ldu.U6,
+//! too. But with a gate, each change pays for an announcement. With the epoch, it pays for one load
 //! of a line that only reads write, and no thread waits for another.
 //!
 //! Source: [LDU](crate#sources), section 2.4 of the thesis, and its preliminary paper.

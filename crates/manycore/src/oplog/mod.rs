@@ -28,15 +28,15 @@
 //! | The updates | The log |
 //! |---|---|
 //! | must be applied in the order in which they happened | [Ordered]: each has a time stamp |
-//! | commute, any two of them | [Commuting] |
-//! | of one key can be combined into one: sums, maxima, last writes | [Combining] |
-//! | insert and remove | [Cancelling]: such a pair is never applied, on whichever threads |
+//! | commute with each other | [Commuting] |
+//! | with the same key can be combined into one update: sums, maxima, last writes | [Combining] |
+//! | insert and remove | [Cancelling]: such a pair is never applied, even from two threads |
 //! | insert and remove members that can hold a mark | a set of [ldu](crate::ldu) |
 //! | have a shorter form, such as a counter or a bitmap | a [Log] of yours |
 //!
-//! [`Deferred::builder`] sets the bounds of the logs and when an object has logs at
-//! all ([`Logs`]): an object without contention is a plain locked object. Not for updates that
-//! return something, and not where reads are about as frequent as updates: a lock is better there.
+//! [`Deferred::builder`] sets the bounds of the logs and when an object has logs at all ([`Logs`]):
+//! an object without contention is a plain locked object. Do not use it for updates that return
+//! something, or where reads are about as frequent as updates: a lock is better there.
 //! [`collections`](crate::collections) has ready-made types.
 //!
 //! # Consistency
@@ -63,9 +63,9 @@
 //!
 //! - The logs of a thread that ends stay. The next read collects them, and the next thread that
 //!   takes the slot continues them. Any number of threads may start and end.
-//! - After `fork`, the child's copy of an object holds what the parent had logged. This needs that
-//!   no other thread was inside `append` or a read of that object at that moment. (As with every
-//!   lock, a lock held by a thread that does not exist in the child is never released.) The
+//! - After `fork`, the child's copy of an object holds what the parent had logged. This holds if no
+//!   other thread was inside `append` or a read of that object at that moment. (As with every lock,
+//!   a lock held by a thread that does not exist in the child is never released.) The
 //!   [crate](crate#fork) has the table.
 //! - Recursion: see the table below.
 //!
@@ -114,7 +114,7 @@
 //!   are, and stops no other thread.
 //! - **oplog.D3** If an update is logged long after it took its stamp, it is concurrent with every
 //!   update that it could be out of order with. Batches are applied in the order of reads.
-//! - **oplog.D4** What a read collects is removed from the log: no update is applied twice.
+//! - **oplog.D4** A read removes what it collects from the log, so no update is applied twice.
 //! - **oplog.D5** Absorption needs identities: see [`Cancel`]. A queue never absorbs.
 //! - **oplog.D6** Logs are bounded in entries, bytes and time; see
 //!   [`Builder::growth`]. No update is ever dropped silently.

@@ -33,9 +33,10 @@
 //! assert_eq!((pop(), pop(), pop()), (Some(2), Some(1), None));
 //! ```
 //!
-//! RCU calls a section a read-side critical section, `crossbeam-epoch` a pinned guard, and the
-//! paper a parallel section. Unlike a hazard pointer, one section protects all nodes of its domain.
-//! Opening and closing a section takes 2 ns and writes no shared line.
+//! A section is RCU's read-side critical section, `crossbeam-epoch`'s pinned guard, and the
+//! parallel section of the paper (see the source below). Unlike a hazard pointer, one section
+//! protects all nodes of its domain. Opening and closing a section takes 2 ns and writes no shared
+//! line.
 //!
 //! | In `crossbeam-epoch` | here |
 //! |---|---|
@@ -55,15 +56,16 @@
 //! | a section that is kept across an `.await` or moves to another thread | [`OwnedSection`] |
 //! | a structure that no other thread has: its `Drop` | `unprotected`, [`Atomic::into_owned`] |
 //! | a function that runs after the grace period | [`Section::defer`] |
-//! | waiting for readers | [`Domain::synchronize`], [`Domain::quiesced`] |
+//! | to wait for readers, or ask if they are done | [`Domain::synchronize`], [`Domain::quiesced`] |
 //! | a lock in each node that cannot be taken once the node was freed | [`NodeLock`] |
-//! | a say in when a node is freed | [`Gate`] |
+//! | to hold one node back after its grace period | [`Gate`] |
 //! | memory of other allocators; making a node in the memory of an old one | [`Section::retire_raw`], [`Section::reuse_raw`] |
 //! | statistics of what is done in sections | [`SectionCounts`] |
 //! | how much garbage waits, and what holds it up | [`Domain::backlog`] |
 //!
-//! When not: values that are read under a lock anyway. Readers that stay inside for long (use
-//! reference counts). A single value that is replaced as a whole (an `Arc` behind a lock will do).
+//! Do not use it for values that are read under a lock anyway, or for readers that stay inside for
+//! long (use reference counts). For a single value that is replaced as a whole, an `Arc` behind a
+//! lock will do.
 //!
 //! # Memory
 //!
@@ -153,15 +155,15 @@
 //!   that are sealed and not freed yet, plus the limits of all open batches (`budget`). A limit is
 //!   granted only within the budget. A thread adds its sealed batch to the charge before it
 //!   compares the charge with the budget. If the charge is greater, the thread closes no further
-//!   batch for now. It goes on when the charge is within the budget, when all that it sealed itself
-//!   is freed, or when its waiting time is over. So at the last moment at which a thread went on
-//!   within the budget, the charge was within the budget. Since then each thread has added at most
-//!   one batch: the batch's limit was charged already, and only what the thread's last section
-//!   retired comes on top. A batch that a leader took from a thread is not freed yet, so the thread
-//!   goes on waiting. A batch is *urgent* if it has a node that is large, of unknown weight, or
-//!   urgent. An urgent batch is also closed 100 us after the last one, or at once if there were few
-//!   of late. Its thread checks it at the end of each section, and frees it as soon as it is
-//!   expired. Closing a batch early shortens no grace period.
+//!   batch for now. It goes on when the charge is within the budget, when every batch that it
+//!   sealed itself is freed, or when its waiting time is over. So at the last moment at which a
+//!   thread went on within the budget, the charge was within the budget. Since then each thread has
+//!   added at most one batch: the batch's limit was charged already, and only what the thread's
+//!   last section retired comes on top. A batch that a leader took from a thread is not freed yet,
+//!   so the thread goes on waiting. A batch is *urgent* if it has a node that is large, of unknown
+//!   weight, or urgent. An urgent batch is also closed 100 us after the last one, or at once if
+//!   there were few of late. Its thread checks it at the end of each section, and frees it as soon
+//!   as it is expired. Closing a batch early shortens no grace period.
 //! - section.S11 In a debug build, loading an untagged link of a retired node panics in a bounded
 //!   domain (`stray`).
 //! - section.S12 Code that is not compiled with this crate may open and close sections through the
@@ -175,9 +177,9 @@
 //!   with Acquire, then loads the era. It follows the pointer only if that era is at most the
 //!   announced word or the raised word, which only the library writes. Otherwise it calls the
 //!   library and loads again (section.E4).
-//! - section.S13 Memory is used again without being freed ([`Section::reuse_raw`]) only if it is
-//!   expired, and only by the thread that would free it. The retire that follows frees one node
-//!   less.
+//! - section.S13 The memory of a node is reused without being freed ([`Section::reuse_raw`]) only
+//!   if the node is expired, and only by the thread that would free it. The next retire then frees
+//!   one node less.
 //!
 //! # Why it is safe
 //!
@@ -201,12 +203,12 @@
 //!   stalled section holds up is *filtered*: the nodes younger than the section are freed. This
 //!   needs that no reader follows a pointer that it loaded from an unlinked node. That is why the
 //!   links of a node are tagged before it is unlinked, and why [`Shared::as_ref`] refuses a tagged
-//!   pointer in such a domain. (`upper` is the greater of `lower` and `raised`. What earlier
-//!   sections raised is at most `lower`, because one thread reads the eras in order. So entering is
-//!   one store.)
+//!   pointer in such a domain. (`upper` is the greater of `lower` and `raised`. The values that
+//!   earlier sections raised are at most `lower`, because a thread reads the eras in order. So
+//!   entering is one store.)
 //!
 //! (The paper stamps sections and batches by the clock, with a full fence in each section. The
-//! workload `smr` has that as a variant.)
+//! workload `smr` of `manycore-bench` has the paper's scheme as a variant.)
 //!
 //! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), sections 2.2 and 3.1 to 3.5;
 //! birth eras after Wen et al., "Interval-Based Memory Reclamation" (PPoPP 2018), with asymmetric
