@@ -28,7 +28,7 @@
 //!   does not wait for a thread that waits for the turn.
 //! - bucket_lock.W4 The byte of a replaced table stays `MOVED` for ever.
 //!
-//! Source: the queue is that of Mellor-Crummey and Scott (1991). The ParSec paper (EuroSys 2016,
+//! Source: the queue follows Mellor-Crummey and Scott (1991). The ParSec paper (EuroSys 2016,
 //! section 5.2) gives it to memcached's buckets.
 
 use crate::reentrancy::{self, WAIT_LIMIT};

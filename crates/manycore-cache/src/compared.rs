@@ -1,5 +1,5 @@
-//! The entries whose keys were compared with a key before its bucket was locked, so that no `Eq`
-//! runs under the lock.
+//! Records with which keys of a bucket a key was compared before the bucket was locked, so that no
+//! `Eq` runs under the lock.
 
 use std::cell::Cell;
 use std::ptr;

@@ -47,8 +47,7 @@
 //! 5.2. The scan-resistant policy follows Yang et al., "FIFO queues are all you need for cache
 //! eviction" (SOSP 2023), with a hand over the table in place of the main queue. The share of
 //! probation adapts to the keys that come back, as in Megiddo and Modha, "ARC" (FAST 2003). The
-//! chance of a new entry is that of BIP in Qureshi et al., "Adaptive insertion policies" (ISCA
-//! 2007).
+//! chance of a new entry follows BIP in Qureshi et al., "Adaptive insertion policies" (ISCA 2007).
 
 use crate::cause::Departed;
 use crate::key_hash::KeyHash;

@@ -13,7 +13,7 @@ use crate::{
     trace_args::TraceCommand,
 };
 
-/// Tools for programs on many cores: a simulator, traces, and what this machine has.
+/// Tools for programs on many cores: a simulator, traces, and a report on this machine.
 #[derive(Parser)]
 #[command(
     name = "manycore",
@@ -91,7 +91,8 @@ pub struct SimArgs {
     /// One run for each number of cores: no interval, no band
     #[arg(long)]
     pub plain: bool,
-    /// Print only the accesses of each operation: writes of shared lines, reads of others', locks
+    /// Print only the accesses of each operation: writes of shared lines, reads of other threads'
+    /// lines, locked instructions
     #[arg(long)]
     pub audit: bool,
     /// How many cache lines to show

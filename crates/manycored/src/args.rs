@@ -118,7 +118,8 @@ pub struct Args {
     /// Refuse "flush_all" and "flush_prefix"
     #[arg(short = 'F', long = "disable-flush-all")]
     no_flush: bool,
-    /// The protocol: ascii, which includes meta, binary, or auto, by a client's first byte
+    /// The protocol: ascii (which includes meta), binary, or auto, which goes by a client's first
+    /// byte
     #[arg(short = 'B', long = "protocol", value_name = "NAME")]
     protocol: Option<String>,
     /// SASL authentication, in the binary protocol only: the users of -Y, else of

@@ -13,7 +13,7 @@ use manycore_cli::{
 use super::{bench_args::BenchArgs, bench_command::BenchCommand};
 use crate::{figures, limits, machine::VERSION};
 
-/// Shared structures that keep scaling, against the usual ones, on this machine.
+/// Shared structures that keep scaling, against the usual structures, on this machine.
 #[derive(Parser)]
 #[command(
     name = "manycore-bench",

@@ -54,7 +54,7 @@ struct Given {
     /// Implementations, or 'all', or 'ours'; the one-thread baseline always takes part
     #[arg(long = "impl", value_name = "NAMES", value_delimiter = ',', default_value = "all")]
     impls: Vec<String>,
-    /// Thread counts; for server, of the servers [default: 1 and all cores]
+    /// Thread counts; for the workload server, the servers' threads [default: 1 and all cores]
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = positive)]
     threads: Vec<usize>,
     /// Reads: 'never', or the number of a thread's updates between two reads
@@ -66,8 +66,8 @@ struct Given {
         default_value = "never,1000,100,10,2"
     )]
     read_every: Vec<ReadEvery>,
-    /// Instead of --read-every, shares of updates in percent, to the nearest: 50 is 1, 75 is 3,
-    /// 99.9 is 999
+    /// Shares of updates in percent, instead of --read-every and rounded to it: 50 is
+    /// '--read-every 1', 75 is 3, 99.9 is 999
     #[arg(
         long,
         value_name = "PERCENTS",
@@ -140,8 +140,8 @@ struct Given {
     /// empty cache
     #[arg(long, value_name = "FILE", value_parser = trace)]
     trace: Option<&'static FileTrace>,
-    /// Room in the caches: for 'all' keys, for a 'tenth' of them, with other orders of keys,
-    /// 'both', or a number of entries
+    /// Room in the caches: for 'all' keys; for a 'tenth' of them, also with keys in other orders;
+    /// 'both'; or a number of entries
     #[arg(long, value_name = "WHAT", default_value = "both")]
     capacity: Capacity,
     /// Passes of a batch through the trace

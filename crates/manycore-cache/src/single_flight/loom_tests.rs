@@ -1,7 +1,7 @@
 //! Models of loads beside updates of their key (single_flight.F4), with a bucket of one entry.
 //!
-//! The flights, the bucket's lock, and the key's memory are the real ones. The steps around them
-//! are those of `load`, `update` and `locked`.
+//! The flights, the bucket's lock, and the key's memory are the real code. The steps around them
+//! repeat what `load`, `update` and `locked` do.
 
 use super::*;
 use crate::bucket_lock::{BucketGuard, BucketLock, Queue};

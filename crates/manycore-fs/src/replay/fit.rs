@@ -6,9 +6,10 @@
 //! ```
 //!
 //! - fit.T1 After each batch of changes, a branch is a tree: each name leads to a file of its kind,
-//!   a file has as many links as names, and a directory has one name, from which homes lead up to
-//!   the root. So nothing that walks a tree runs in circles or meets a name without a file. (Of a
-//!   file of the base, the host may know more names than have been read.)
+//!   a file has as many links as names, and a directory has one name. From each directory, homes
+//!   (the directories above) lead up to the root. So nothing that walks a tree runs in circles or
+//!   meets a name without a file. (Of a file of the base, the host may know more names than have
+//!   been read.)
 //! - fit.T2 A batch is checked by what it touched, never by the whole tree.
 
 use crate::bucket::Named;

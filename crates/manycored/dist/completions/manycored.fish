@@ -12,7 +12,7 @@ complete -c manycored -s R -l max-reqs-per-event -d 'Most keys of one connection
 complete -c manycored -s b -l listen-backlog -d 'Backlog of connections to be accepted' -r
 complete -c manycored -s I -l max-item-size -d 'Size limit of an item, with k or m: 1k to 1024m' -r
 complete -c manycored -s D -l prefix-delimiter -d 'Delimiter of key prefixes: enables counts by prefix for "stats detail dump" (without it, "stats detail on" does), and "flush_prefix PREFIX" and "mf PREFIX"' -r
-complete -c manycored -s B -l protocol -d 'The protocol: ascii, which includes meta, binary, or auto, by a client\'s first byte' -r
+complete -c manycored -s B -l protocol -d 'The protocol: ascii (which includes meta), binary, or auto, which goes by a client\'s first byte' -r
 complete -c manycored -s e -l memory-file -d 'Warm restart: save all items in this file at a graceful shutdown (the signal USR1), and restore them at the next start, which removes it; best on a tmpfs with room for all of -m' -r -F
 complete -c manycored -s N -l napi-ids -d 'No effect: connections stay with the worker that accepted them' -r
 complete -c manycored -s n -l slab-min-size -d 'No effect: there are no slab classes' -r
