@@ -106,7 +106,7 @@ pub(super) struct Limbo {
     limit: isize,
     /// Weight of the nodes behind the open batch.
     behind_bytes: usize,
-    /// Stamp of the batch that was sealed last; zero if there was none.
+    /// Stamp of the last seal, whether it had anything to seal; zero if there was none.
     last_stamp: u64,
     /// Nodes behind the open batch.
     behind: usize,
@@ -353,13 +353,14 @@ impl Limbo {
     }
 
     /// Closes the open batch. `stamp` was taken after a fence that followed the batch's last unlink
-    /// (section.S2). Returns the stamp of the batch before, or zero if there was none.
+    /// (section.S2). Returns the stamp of the seal before, or zero if there was none.
     pub(super) fn seal(&mut self, stamp: u64, sealed: Instant) -> u64 {
+        // A leader may have sealed what was here since an owner took its stamp: then it is empty.
         let last = self.last_stamp;
+        self.last_stamp = last.max(stamp);
         if self.open.is_empty() {
             return last;
         }
-        self.last_stamp = stamp;
         let room = self.open.len();
         let mut fresh = std::mem::take(&mut self.spare);
         fresh.reserve(room);

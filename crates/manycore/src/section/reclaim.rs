@@ -254,9 +254,11 @@ impl State {
         self.seal_and_sort(local, HELD, |last, stamp| self.is_left_to_others(local, last, stamp))
     }
 
-    /// True if four rounds have run since this thread's last seal: then its batch is reclaimable,
-    /// and it need not lead a round. So the number of rounds does not grow with the threads. Nor
-    /// does the number of barriers and of moves of the era's line to every reader.
+    /// True if four rounds have run since this thread's last seal: then others lead often enough,
+    /// what it sealed before is expired as a rule, and it need not lead a round. So the number of
+    /// rounds does not grow with the threads. Nor does the number of barriers and of moves of the
+    /// era's line to every reader. The next seal counts from this one, even if nothing was open:
+    /// otherwise rounds that were in vain would count for ever.
     fn is_left_to_others(&self, local: &Local, last: u64, stamp: u64) -> bool {
         const ENOUGH: u64 = 4;
         last != 0
