@@ -10,6 +10,8 @@ mod guide {
     struct Async;
     #[doc = include_str!("../../../docs/guide/deferred-updates.md")]
     struct DeferredUpdates;
+    #[doc = include_str!("../../../docs/guide/first-hour.md")]
+    struct FirstHour;
     #[doc = include_str!("../../../docs/guide/reclamation.md")]
     struct Reclamation;
     #[doc = include_str!("../../../docs/guide/simulator.md")]
