@@ -4,7 +4,7 @@
     instructions.py PROGRAM [CASE]...
 
 Writes a line for each case of PROGRAM: instructions, locked ones, name. Needs valgrind and objdump.
-The loop around the call is counted, too: three instructions.
+The loop around the call is counted, too: three instructions, and some five more that make a key.
 """
 import collections
 import concurrent.futures

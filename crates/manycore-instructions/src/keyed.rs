@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 
 /// What a cache here has place for. The two hash with the same constants.
-const CACHED: u64 = 1000;
+const CACHED: u64 = MAPPED;
 
 fn full_cache() -> Cache<u64, u64, Hasher> {
     let cache = Cache::builder(CACHED).hasher(Hasher::default()).build().expect("a valid cache");
@@ -64,11 +64,11 @@ fn full_b_tree() -> Mutex<BTreeMap<u64, u64>> {
     Mutex::new((0..MAPPED).map(|key| (2 * key, 7)).collect())
 }
 
-/// Calls `f` with another key of a full map each time.
+/// Calls `f` with each key of a full map or cache in turn.
 fn count_by_key(mut f: impl FnMut(u64)) {
     let mut key = 0;
-    count(|| {
-        key = (key + 7) % MAPPED;
+    count(move || {
+        key = if key == MAPPED - 1 { 0 } else { key + 1 };
         f(black_box(key));
     });
 }
@@ -207,23 +207,15 @@ pub static CASES: &[Case] = &[
     }),
     ("cache get", || {
         let cache = full_cache();
-        let mut key = 0;
-        count(|| {
-            key = (key + 7) % CACHED;
-            black_box(cache.get(&black_box(key)));
-        });
+        count_by_key(|key| _ = black_box(cache.get(&key)));
     }),
     ("cache get, absent", || {
         let cache = full_cache();
-        count(|| _ = black_box(cache.get(&black_box(CACHED + 7))));
+        count_by_key(|key| _ = black_box(cache.get(&(CACHED + key))));
     }),
     ("cache insert over", || {
         let cache = full_cache();
-        let mut key = 0;
-        count(|| {
-            key = (key + 7) % CACHED;
-            cache.insert(black_box(key), 8);
-        });
+        count_by_key(|key| _ = cache.insert(key, 8));
     }),
     ("cache insert, evicting", || {
         let cache = full_cache();
@@ -235,23 +227,15 @@ pub static CASES: &[Case] = &[
     }),
     ("rival: quick_cache get", || {
         let cache = full_quick_cache();
-        let mut key = 0;
-        count(|| {
-            key = (key + 7) % CACHED;
-            black_box(cache.get(&black_box(key)));
-        });
+        count_by_key(|key| _ = black_box(cache.get(&key)));
     }),
     ("rival: quick_cache get, absent", || {
         let cache = full_quick_cache();
-        count(|| _ = black_box(cache.get(&black_box(CACHED + 7))));
+        count_by_key(|key| _ = black_box(cache.get(&(CACHED + key))));
     }),
     ("rival: quick_cache insert over", || {
         let cache = full_quick_cache();
-        let mut key = 0;
-        count(|| {
-            key = (key + 7) % CACHED;
-            cache.insert(black_box(key), 8);
-        });
+        count_by_key(|key| cache.insert(key, 8));
     }),
     ("rival: quick_cache insert, evicting", || {
         let cache = full_quick_cache();
