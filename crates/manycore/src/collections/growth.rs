@@ -24,10 +24,13 @@
 //! - growth.G4 A group that has moved is counted, even if user code panics before the mover is done
 //!   with its other groups. A group that no thread has moved is handed out again. So a panic delays
 //!   growth and does not end it.
+//! - growth.G5 Before a large table becomes the root, the updates that ask for it touch its pages,
+//!   one huge page each. So no update has to wait for several new pages.
 
 use super::Line;
 use crate::config::{MAP_BUCKETS, MAP_CHUNK};
 use crate::section::{Atomic, Owned, Section, Shared};
+use crate::slab::large_array::PAGE_BYTES;
 use crate::sync::{AtomicUsize, Backoff, Mutex, Ordering, const_fn};
 use std::sync::TryLockError;
 
@@ -45,6 +48,10 @@ pub(super) trait Growing: Sized {
 
     /// Bytes that the table occupies.
     fn bytes(&self) -> usize;
+
+    /// Writes to a bucket that is pending and that no other thread has, so that its page is in
+    /// memory.
+    fn touch(&self, index: usize);
 
     /// Link to the old table.
     fn growth(&self) -> &Growth<Self>;
@@ -121,8 +128,7 @@ impl<T> Growth<T> {
         let progress = &self.progress.as_ref().expect("there is an old table").0;
         let mut share = Share { progress, moved: 0 };
         share.moved += usize::from(move_group(own));
-        // Not in addition to its own group. Each group is on other pages of the new table, and the
-        // first access to a page can take milliseconds if it is a huge page.
+        // Not in addition to its own group, which lies elsewhere: an update stays short.
         if share.moved == 0 && share.sum() < groups {
             // ORDER: Relaxed; shares the work out, and the locks order it.
             let start = progress.next.fetch_add(MAP_CHUNK, Ordering::Relaxed) & (groups - 1);
@@ -136,11 +142,18 @@ impl<T> Growth<T> {
     }
 }
 
+/// A table that is to replace the root (growth.G5).
+pub(super) struct Next<T> {
+    table: Owned<T>,
+    /// Its first buckets, whose pages may not have been touched.
+    untouched: usize,
+}
+
 /// Link to a map's table; null before the first insertion.
 pub(super) struct Root<T> {
     table: Atomic<T>,
-    /// Held while a new table is made.
-    pub(super) growing: Mutex<()>,
+    /// The table that is being made. Held during each step.
+    pub(super) growing: Mutex<Option<Next<T>>>,
     /// Entries that the user reserved room for (`set_floor`).
     floor: AtomicUsize,
 }
@@ -149,7 +162,7 @@ impl<T> Root<T> {
     const_fn! {
         /// Makes a root without a table.
         pub(super) const fn new() -> Self {
-            Self { table: Atomic::null(), growing: Mutex::new(()), floor: AtomicUsize::new(0) }
+            Self { table: Atomic::null(), growing: Mutex::new(None), floor: AtomicUsize::new(0) }
         }
     }
 
@@ -193,11 +206,12 @@ impl<T: Growing> Root<T> {
         let _ = self.table.compare_exchange(Shared::null(), table, section);
     }
 
-    /// Replaces `root` by a table of `buckets` buckets, twice as many or half. Returns false if
-    /// another thread replaces it, or if entries are still moving to `root` (growth.G2).
+    /// Takes a step to replace `root` by a table of `buckets` buckets, twice as many or half. The
+    /// last step replaces it (growth.G5). Returns false if another thread replaces it, or if
+    /// entries are still moving to `root` (growth.G2).
     #[cold]
     fn follow(&self, root: Shared<'_, T>, buckets: usize, section: &Section<'_>) -> bool {
-        let _growing = match self.growing.try_lock() {
+        let mut growing = match self.growing.try_lock() {
             Ok(growing) => growing,
             // The last attempt had no memory for a table, and changed nothing.
             Err(TryLockError::Poisoned(growing)) => growing.into_inner(),
@@ -207,24 +221,34 @@ impl<T: Growing> Root<T> {
         if !table.growth().old.load(section).is_null() || self.load(section) != root {
             return false;
         }
-        let growth = Growth::new(false);
-        growth.old.store(root, section);
-        let next = Owned::new(T::with_buckets(buckets, growth));
+        let mut next =
+            growing.take().filter(|next| next.table.len() == buckets).unwrap_or_else(|| {
+                let table = Owned::new(T::with_buckets(buckets, Growth::new(false)));
+                Next { table, untouched: buckets }
+            });
+        let of_a_page = (PAGE_BYTES / T::BUCKET_BYTES).max(1);
+        if next.untouched > of_a_page {
+            next.untouched -= of_a_page;
+            next.table.touch(next.untouched);
+            *growing = Some(next);
+            return true;
+        }
+        next.table.growth().old.store(root, section);
         // This thread holds the lock, and no other thread writes the root.
-        self.table.store(next, section);
+        self.table.store(next.table, section);
         true
     }
 
-    /// Replaces `root` by a table of twice the size, unless another thread replaces it or entries
-    /// are still moving to it (growth.G2).
+    /// Takes a step to replace `root` by a table of twice the size, unless another thread does or
+    /// entries are still moving to it (growth.G2, growth.G5).
     #[cold]
     pub(super) fn grow(&self, root: Shared<'_, T>, section: &Section<'_>) {
         let buckets = root.as_ref().map_or(0, T::len) * 2;
         self.follow(root, buckets, section);
     }
 
-    /// Replaces `root` by a table of half the size, unless another thread replaces it or entries
-    /// are still moving to it (growth.G2).
+    /// Takes a step to replace `root` by a table of half the size, unless another thread does or
+    /// entries are still moving to it (growth.G2, growth.G5).
     #[cold]
     pub(super) fn shrink(&self, root: Shared<'_, T>, section: &Section<'_>) {
         let buckets = root.as_ref().map_or(0, T::len) / 2;
@@ -386,8 +410,10 @@ impl<T: Growing + Send> Root<T> {
         let root = self.settle(section, &mut move_group);
         let buckets = root.as_ref().map_or(0, T::len);
         if needed < buckets {
-            self.follow(root, buckets / 2, section);
+            while self.load(section) == root && self.follow(root, buckets / 2, section) {}
             self.settle(section, &mut move_group);
+        } else if let Ok(mut growing) = self.growing.try_lock() {
+            *growing = None; // what was made is not needed yet
         }
         needed < buckets
     }
@@ -400,4 +426,104 @@ impl<T: Growing + Send> Root<T> {
 pub(super) fn buckets_for(entries: usize, load: usize) -> usize {
     let buckets = entries.div_ceil(load).max(MAP_BUCKETS);
     buckets.checked_next_power_of_two().expect("manycore: capacity overflow")
+}
+
+#[cfg(all(test, not(any(manycore_loom, manycore_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::section;
+
+    const QUARTER: usize = PAGE_BYTES / 4;
+
+    /// A table of buckets of so many bytes.
+    struct Fake<const BYTES: usize> {
+        buckets: usize,
+        touched: Mutex<Vec<usize>>,
+        growth: Growth<Self>,
+    }
+
+    impl<const BYTES: usize> Growing for Fake<BYTES> {
+        const BUCKET_BYTES: usize = BYTES;
+
+        fn with_buckets(buckets: usize, growth: Growth<Self>) -> Self {
+            Self { buckets, touched: Mutex::new(Vec::new()), growth }
+        }
+
+        fn len(&self) -> usize {
+            self.buckets
+        }
+
+        fn bytes(&self) -> usize {
+            self.buckets * BYTES
+        }
+
+        fn touch(&self, index: usize) {
+            self.touched.lock().unwrap().push(index);
+        }
+
+        fn growth(&self) -> &Growth<Self> {
+            &self.growth
+        }
+
+        fn growth_mut(&mut self) -> &mut Growth<Self> {
+            &mut self.growth
+        }
+    }
+
+    fn root_of<const BYTES: usize>(buckets: usize) -> Root<Fake<BYTES>> {
+        let mut root = Root::new();
+        root.put(Owned::new(Fake::with_buckets(buckets, Growth::none())));
+        root
+    }
+
+    /// Bytes of the table that is being made.
+    fn bytes_made(root: &Root<Fake<QUARTER>>) -> usize {
+        root.growing.lock().unwrap().as_ref().map_or(0, |next| next.table.bytes())
+    }
+
+    #[test]
+    fn large_table_becomes_the_root_when_its_pages_are_in_memory_one_by_each_call() {
+        let section = section::enter();
+        let mut root = root_of::<QUARTER>(8);
+        let small = root.load(&section);
+        for touched in 1..=3 {
+            root.grow(small, &section);
+            let growing = root.growing.lock().unwrap();
+            let next = growing.as_ref().expect("a table is being made");
+            assert_eq!(next.table.touched.lock().unwrap().len(), touched);
+            assert!(root.load(&section) == small, "growth.G5: a page is not in memory");
+        }
+        root.grow(small, &section);
+        let large = root.load(&section).as_ref().expect("a map has a table");
+        assert_eq!((large.len(), &*large.touched.lock().unwrap()), (16, &vec![12, 8, 4]));
+        assert_eq!(bytes_made(&root), 0);
+        while root.take().is_some() {}
+    }
+
+    #[test]
+    fn table_that_is_being_made_is_freed_when_the_map_is_to_be_small() {
+        let section = section::enter();
+        let mut root = root_of::<QUARTER>(8);
+        root.grow(root.load(&section), &section);
+        assert_eq!(bytes_made(&root), 16 * QUARTER);
+        root.shrink(root.load(&section), &section);
+        assert_eq!(bytes_made(&root), 0);
+        assert_eq!(root.load(&section).as_ref().map(Growing::len), Some(4));
+        while root.take().is_some() {}
+        root = root_of(8);
+        root.grow(root.load(&section), &section);
+        assert!(!root.halve(8, &section, |_, _, _| false));
+        assert_eq!(bytes_made(&root), 0);
+        while root.take().is_some() {}
+    }
+
+    #[test]
+    fn table_of_buckets_larger_than_a_page_becomes_the_root() {
+        let section = section::enter();
+        let mut root = root_of::<{ PAGE_BYTES + 1 }>(4);
+        let small = root.load(&section);
+        (0..8).for_each(|_| root.grow(small, &section));
+        assert_eq!(root.load(&section).as_ref().map(Growing::len), Some(8));
+        while root.take().is_some() {}
+    }
 }

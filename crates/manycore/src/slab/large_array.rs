@@ -7,6 +7,9 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::Deref;
 use std::ptr::NonNull;
 
+/// Bytes of a huge page, which one access to it takes from the system.
+pub(crate) const PAGE_BYTES: usize = HUGE;
+
 /// A boxed slice, aligned to huge pages if it is as large as one.
 pub(crate) struct LargeArray<T> {
     start: NonNull<T>,

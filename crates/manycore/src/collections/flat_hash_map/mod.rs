@@ -110,9 +110,10 @@ use std::hash::RandomState;
 /// - Cost of an update: a compare-exchange and a store. An insertion or removal also updates a
 ///   [`Counter`].
 /// - Growth: the table doubles at eight entries for each seven slots. The first update that notices
-///   this maps the new table and does not fill it. Then each update moves its own bucket, or
-///   sixteen other buckets if its own has moved, and hashes their keys. The table shrinks only by
-///   [`shrink_to_fit`](Self::shrink_to_fit), which threads may call while others use the map.
+///   this maps the new table and does not fill it. If the new table is large, the next updates that
+///   need room bring its huge pages into memory, one each. Then each update moves its own bucket,
+///   or sixteen other buckets if its own has moved, and hashes their keys. The table shrinks only
+///   by [`shrink_to_fit`](Self::shrink_to_fit), which threads may call while others use the map.
 /// - Memory: 25 to 39 bytes for an entry of 16 bytes: two lines of 64 bytes for each seven slots,
 ///   and the overflow buckets. A key and a value take whole words of 8 bytes each. An empty map
 ///   takes some 100 bytes and allocates nothing. A table that was replaced is freed when all reads

@@ -47,6 +47,11 @@ impl<K, V> Growing for Table<K, V> {
         size_of::<Self>() + size_of_val(&*self.lines) + overflow
     }
 
+    fn touch(&self, index: usize) {
+        // ORDER: Relaxed; no other thread has the table yet.
+        self.lines[index * EntryLayout::<K, V>::LINES].0[0].store(0, Ordering::Relaxed);
+    }
+
     #[inline(always)]
     fn growth(&self) -> &Growth<Self> {
         &self.growth

@@ -117,11 +117,12 @@ pub use view::HashMapView;
 ///   locked instruction to count it. [`enter`](Self::enter) takes some 2 ns. Keep a view for many
 ///   calls, but not for ever.
 /// - Growth: the table doubles at five entries for each bucket of seven. The first update that
-///   notices this maps the new table and does not fill it. Then each update moves its own bucket,
-///   or sixteen other buckets if its own has moved. No caller waits for more than that. The table
-///   also shrinks that way, by half, within removals, when an eighth of its room is used. Reserved
-///   room stays until half of it has been used. [`shrink_to_fit`](Self::shrink_to_fit) shrinks the
-///   table at once, while other threads use the map.
+///   notices this maps the new table and does not fill it. If the new table is large, the next
+///   updates that need room bring its huge pages into memory, one each. Then each update moves its
+///   own bucket, or sixteen other buckets if its own has moved. No caller waits for more than that.
+///   The table also shrinks that way, by half, within removals, when an eighth of its room is used.
+///   Reserved room stays until half of it has been used. [`shrink_to_fit`](Self::shrink_to_fit)
+///   shrinks the table at once, while other threads use the map.
 /// - Memory: an entry takes its key, its value and 16 bytes, in an allocation of its own. The table
 ///   adds 14 to 28 bytes for each entry. A map with few entries takes 2 KiB. Its domain takes 1,200
 ///   bytes of them from the first view on, and 400 more for each further thread that uses the map.

@@ -681,6 +681,11 @@ impl<K, V> Growing for Table<K, V> {
         size_of::<Self>() + (self.len() + spares) * size_of::<Bucket<K, V>>()
     }
 
+    fn touch(&self, index: usize) {
+        // ORDER: Relaxed; not shared yet.
+        self.at(index).word.store(0, Ordering::Relaxed);
+    }
+
     #[inline(always)]
     fn growth(&self) -> &Growth<Self> {
         &self.growth
