@@ -90,6 +90,12 @@ pub static ALONE: &[Alone] = &[
     ),
     time(
         "HashMap",
+        "longest insertion, of three million; processor time",
+        longest_insertion,
+        Limit::AtMost(4e6),
+    ),
+    time(
+        "HashMap",
         "new and drop",
         |effort| each(effort, || drop(HashMap::<u64, u64>::new())),
         Limit::AtMost(150.0),
@@ -190,6 +196,33 @@ fn filled<M>(effort: Effort, map: M, insert: impl Fn(&M, u64)) -> (f64, f64) {
     let bytes = resident().saturating_sub(before);
     drop(black_box(map));
     (bytes as f64 / entries as f64, nanos / entries as f64)
+}
+
+/// Nanoseconds of the longest insertion while a map grows.
+fn longest_insertion(effort: Effort) -> f64 {
+    let (map, mut longest) = (HashMap::<u64, u64, RandomState>::default(), 0);
+    let mut before = nanos_of_thread();
+    for key in 0..effort.of(3 * ENTRIES) {
+        node_insert(&map, key.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let now = nanos_of_thread();
+        longest = longest.max(now - before);
+        before = now;
+    }
+    longest as f64
+}
+
+/// Nanoseconds for which the calling thread has run: other threads' turns do not count.
+#[cfg(target_os = "linux")]
+fn nanos_of_thread() -> i64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+/// Nanoseconds that have passed, because only Linux is asked for a thread's own.
+#[cfg(not(target_os = "linux"))]
+fn nanos_of_thread() -> i64 {
+    static BEGIN: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+    i64::try_from(BEGIN.elapsed().as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// What a name space takes that has had two nodes and goes on exchanging them.
