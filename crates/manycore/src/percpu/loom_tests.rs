@@ -9,6 +9,9 @@
 //! *A test of the test*: a model that passes with its law broken proves nothing. So models run
 //! again, each in its own process, with a bug planted in the real code, and must fail there.
 
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod stacks;
+
 use super::slots::Records;
 use super::{barrier, records, token};
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};

@@ -51,7 +51,7 @@ fn loom_counter_promoted_twice_at_once_has_one_set_of_cells() {
 
 #[test]
 fn loom_counter_demoted_under_adds_loses_none() {
-    model(3, || {
+    large_model(3, || {
         let counter = hot(1);
         let adder = spawn(&counter, |counter| (0..2).for_each(|_| counter.inc()));
         counter.demote();
@@ -75,7 +75,7 @@ fn loom_counter_demoted_under_straight_adds_loses_none() {
 /// A reader never sees a total without the part that is being folded (cells.N4).
 #[test]
 fn loom_counter_demoted_under_sum_hides_nothing() {
-    model(3, || {
+    large_model(3, || {
         let counter = hot(1);
         let reader = spawn(&counter, |counter| {
             (0..2).for_each(|_| assert_eq!(counter.sum(), 1));

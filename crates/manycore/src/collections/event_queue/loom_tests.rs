@@ -5,7 +5,7 @@ use super::signals::Signals;
 use super::waiter::Waiter;
 use super::{EventQueue, RecvError};
 use crate::oplog::{Logs, Publish};
-use crate::percpu::loom_tests::{RACE, large_model, model, must_catch};
+use crate::percpu::loom_tests::{RACE, huge_model, large_model, model, must_catch};
 use crate::sync::{AtomicBool, Ordering, thread};
 use loom::sync::Notify;
 use std::future::Future;
@@ -350,7 +350,7 @@ fn loom_event_queue_poller_displaced_in_silence_is_caught() {
 /// (event_queue.Q6). It may have received one, so there are two.
 #[test]
 fn loom_event_queue_dropped_future_leaves_no_other_asleep() {
-    large_model(2, || {
+    huge_model(2, || {
         let queue = hot(Publish::Locked);
         let leaves = spawn(&queue, |queue| {
             let mut future = pin!(queue.recv_async());
