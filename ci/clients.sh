@@ -6,7 +6,7 @@
 # folder.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 command -v python3 >/dev/null 2>&1 || skip "no python3, so no clients"
-cargo build -p manycored --locked
+built manycored
 server=$TARGET/debug/manycored
 clients=$TARGET/clients
 mkdir -p "$clients"

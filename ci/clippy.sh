@@ -6,7 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 need_component clippy
 case "${1:-}" in
 "")
-    cargo clippy --workspace --all-targets --locked -- -D warnings
+    workspace clippy --all-targets -- -D warnings
     say "no warnings"
     exit 0
     ;;

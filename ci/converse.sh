@@ -11,7 +11,7 @@ version=$("$memcached" -V | sed 's/^memcached //')
 command -v python3 >/dev/null 2>&1 || skip "no python3"
 seed=${1:-$(date +%s)}
 count=${2:-5000}
-cargo build -p manycored --locked
+built manycored
 work=$(mktemp -d)
 servers=()
 trap 'for server in "${servers[@]}"; do kill "$server" 2>/dev/null || :; done; rm -rf "$work"' EXIT

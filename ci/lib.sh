@@ -25,13 +25,26 @@ skip() {
     exit 0
 }
 
-# The workspace is built afterwards as `cargo test` builds it, not optimised, and MANYCORE and BENCH are
-# the commands `manycore` and `manycore-bench`.
+# The features with which the workspace is built and tested: with those of all checks, so that one build
+# serves them. ci/features.sh and ci/packages.sh build with fewer.
+FEATURES=manycore/derive,manycore/futures-core,manycore/lock_api,manycore/rayon,manycore/serde
+FEATURES+=,manycore-bench/metrics-rivals,manycore-bench/trace-rivals,manycore-trace/log
+FEATURES+=,manycore-metrics/opentelemetry,manycore-metrics/prometheus-client
+
+# workspace COMMAND ARGUMENT...: cargo's command on the whole workspace.
+workspace() { cargo "$1" --workspace --locked --features "$FEATURES" "${@:2}"; }
+
+# The workspace is built afterwards as `ci/test.sh std` builds it, not optimised, and MANYCORE and BENCH
+# are the commands `manycore` and `manycore-bench`. With the examples, because without them cargo gives
+# the dependencies fewer features, and builds all of it twice.
 built_workspace() {
-    cargo build --workspace --locked
+    workspace build --bins --examples
     # shellcheck disable=SC2034
     MANYCORE=$TARGET/debug/manycore BENCH=$TARGET/debug/manycore-bench
 }
+
+# built PROGRAM...: these programs of the workspace are there afterwards, built as in built_workspace.
+built() { workspace build "${@/#/--bin=}" --example counter_log; }
 
 # What this script builds optimised is built sooner from here on, and in a folder of its own: without
 # any optimisation across the parts of a crate.
@@ -39,6 +52,13 @@ quick_builds() {
     TARGET=$TARGET/quick
     export CARGO_TARGET_DIR=$TARGET
     export CARGO_PROFILE_RELEASE_LTO=off
+}
+
+# What this script simulates is built quickly, with each crate as one unit for the compiler: how it is
+# divided, which any change may alter, decides what is inlined, and made updates up to nine times as slow.
+sim_builds() {
+    quick_builds
+    export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1
 }
 
 # own_options WORKLOAD OPTION VALUE [OPTION VALUE]...: OWN are those that the workload takes. OPTIONS is

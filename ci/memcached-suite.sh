@@ -30,7 +30,7 @@ package=$TARGET/memcached-$version.orig.tar
 tar -xf "$package" -C "$work"
 suite=$(ls -d "$work"/memcached-*/)
 cd "$ROOT"
-cargo build -p manycored --locked
+built manycored
 cd "$suite"
 cc -o timedrun timedrun.c 2>"$work/log" || die "timedrun is not built: $(tail -n 3 "$work/log")"
 # Beside TLS the tests give a port for datagrams, too, which this server refuses: it goes.

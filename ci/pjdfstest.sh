@@ -18,7 +18,7 @@ suite=${MANYCORE_PJDFSTEST:-}
 [ "$(id -u)" = 0 ] || skip "the suite changes users, and needs root for that"
 [ -w /dev/fuse ] || skip "no /dev/fuse"
 command -v prove >/dev/null 2>&1 || skip "no prove, which runs the tests"
-cargo build --locked -p manycore-fs
+built manycore-fs
 
 work=$(mktemp -d)
 # The suite's other users come in through it.

@@ -12,15 +12,14 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 std() {
     local source example
     say "--- examples"
-    cargo build --workspace --examples --locked
+    workspace build --examples
     for source in crates/*/examples/*.rs; do
         example=$(basename "$source" .rs)
         say "example $example"
         "$TARGET/debug/examples/$example" >"$log" || { cat "$log"; die "the example $example failed"; }
     done
     say "--- unit, integration, property and documentation tests"
-    cargo test --workspace --locked \
-        --features manycore-metrics/opentelemetry,manycore-metrics/prometheus-client
+    workspace test
 }
 
 # A model checker replaces atomics, cells and threads of the whole library; so it has its own
