@@ -7,12 +7,14 @@
 # test is not among the tests: it keeps freed memory on purpose, to look at it.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-long=() slow=() forks=()
+long=() slow=() forks=() shares=()
 case "${1:-}" in
 "") ;;
 --short)
     long=(collection_histories hash_map locks oplog_tree properties replicated_map section_list)
     slow=(chain_of_living_views_stays_short walk_is_one_moment stalled_reader_holds_little_back)
+    # Which entries a cache keeps, counted on one thread.
+    shares=(hit_ratio weights)
     # A fork copies the tables of the sanitizer's own memory.
     forks=(--skip=in_the_child_of_a_fork)
     ;;
@@ -40,11 +42,11 @@ export MANYCORE_TESTS="${MANYCORE_TESTS:-short}"
 # Nodes from the global allocator, whose blocks the sanitizer sees.
 export RUSTFLAGS="-Zsanitizer=address --cfg manycore_sanitized" CARGO_TARGET_DIR="$TARGET/asan"
 
-# run CRATE PROGRAM... [-- ARGUMENT...]: these test programs of the crate.
+# run CRATE PROGRAM... [OPTION...] [-- ARGUMENT...]: these test programs of the crate.
 run() {
     local crate=$1 programs=()
     shift
-    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    while [ $# -gt 0 ] && [[ $1 != --* ]]; do
         programs+=("--test=$1")
         shift
     done
@@ -64,10 +66,12 @@ forgetful=(adaptive callbacks deadlocks ldu ldu_reentry page_cache slab)
 mapfile -t skipped < <(skips "${forgetful[@]}" ${long[@]+"${long[@]}"})
 run manycore integration -- "${skipped[@]}" ${slow[@]+"${slow[@]/#/--skip=}"}
 run manycore "${programs[@]}"
-run manycore-cache integration -- --skip=reentrancy::
+mapfile -t skipped < <(skips reentrancy ${shares[@]+"${shares[@]}"})
+run manycore-cache integration -- "${skipped[@]}"
 # The others end children by a fault on purpose.
 run manycore-vm integration -- --skip=memory::
-run manycore-fs integration -- --skip=many::
+# Without the command, which depends on eighty crates more.
+run manycore-fs integration --no-default-features -- --skip=many::
 # The others kill or fork children, or read many files.
 run manycore-trace integration -- policies:: recording:: signals::
 cargo +nightly test --target "$HOST" --locked -p manycore-cache --lib

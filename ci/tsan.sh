@@ -37,19 +37,21 @@ rustc +nightly -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer \
 ! "$work/race" 2>"$work/report" || die "the sanitizer does not report a race that is there"
 grep -q 'data race' "$work/report" || die "the sanitizer's own test failed: $(cat "$work/report")"
 
-export MANYCORE_SOAK="${MANYCORE_SOAK:-5}" MANYCORE_TESTS="${MANYCORE_TESTS:-short}"
+soak=5
 optimised=1
 library=(--test=stress --test=torture --test=linearizability --test=borrows --test=integration)
 short=()
 case "${1:-}" in
 "") ;;
 --short)
+    soak=2
     optimised=0
     library=(--test=stress --test=torture)
     short=(threads::)
     ;;
 *) die "unknown argument '$1'" ;;
 esac
+export MANYCORE_SOAK="${MANYCORE_SOAK:-$soak}" MANYCORE_TESTS="${MANYCORE_TESTS:-short}"
 export RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR="$TARGET/tsan"
 export CARGO_PROFILE_DEV_OPT_LEVEL=$optimised
 options="suppressions=$ROOT/ci/tsan.supp halt_on_error=1 die_after_fork=0"
