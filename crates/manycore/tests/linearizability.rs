@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-const SHARE: Duration = Duration::from_millis(2_200);
+const SHARE: Duration = Duration::from_millis(1_000);
 
 /// Returns builders for every way to configure an object that the histories should cover.
 fn builders<S: State, U: Update<S>, L: Log<S, Op = U>>() -> Vec<Builder<S, L>> {
@@ -59,7 +59,7 @@ where
 {
     let _alone = env::alone();
     let builders = builders::<S, P::Update, L>();
-    let until = env::deadline("MANYCORE_SOAK", SHARE);
+    let until = env::soak(SHARE);
     let make = |rng: &mut Rng| {
         let object = rng.pick(&builders).build(S::default()).expect("bounds that can work");
         if rng.once_in(2) {
@@ -178,7 +178,7 @@ fn sets_with_marks_are_linearizable() {
         builders.push(plain);
     }
     let make = |rng: &mut Rng| Marks::new(rng.pick(&builders));
-    let until = env::deadline("MANYCORE_SOAK", SHARE);
+    let until = env::soak(SHARE);
     match run::check::<Set, Toggles, Marks>(env::seed(), until, make) {
         Ok(histories) => println!("set, marks: {histories} histories, {}", Clock::system().mode()),
         Err(violation) => panic!("set, marks: {}", violation.report),

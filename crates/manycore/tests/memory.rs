@@ -5,7 +5,7 @@
 //! Each measurement runs in its own process, so that nothing else changes the figure. That process
 //! is this test binary again, started with the name of the measurement.
 //!
-//! `MANYCORE_MEMORY_SECONDS=60` runs the load without reads for 60 seconds (5 by default).
+//! `MANYCORE_MEMORY_SECONDS=60` runs the load without reads for 60 seconds (3 by default).
 //! `MANYCORE_MEMORY_OBJECTS=1000000` sends a million objects through a small table (100,000 by
 //! default).
 
@@ -101,7 +101,7 @@ fn grown_without_reads<L: Log<u64, Op = Add>>(kind: &str, growth: usize, seconds
 
 fn load_without_reads() {
     // A third of the time for each.
-    let seconds = env::number("MANYCORE_MEMORY_SECONDS").unwrap_or(5).div_ceil(3);
+    let seconds = env::number("MANYCORE_MEMORY_SECONDS").unwrap_or(3).div_ceil(3);
     grown_without_reads::<Commuting<Add>>("commuting", 4, seconds);
     grown_without_reads::<Ordered<Add>>("ordered", 4, seconds);
     grown_without_reads::<Ordered<Add>>("ordered", 2, seconds);

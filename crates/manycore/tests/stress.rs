@@ -487,7 +487,7 @@ fn everything_at_once_keeps_every_update() {
     let seed = env::seed();
     let _seed = Seed(seed);
     let seconds = env::number("MANYCORE_STRESS_SECONDS").or_else(|| env::number("MANYCORE_SOAK"));
-    let until = Instant::now() + Duration::from_secs(seconds.unwrap_or(5));
+    let until = Instant::now() + Duration::from_secs(seconds.unwrap_or(2));
     println!("stress: seed {seed:#x}");
     let begin = Instant::now();
     let (mut worlds, mut workers, mut entries, mut evictions) = (0, 0, 0, 0);

@@ -343,7 +343,7 @@ fn nodes_are_never_freed_under_a_reader() {
         ("bounded, fenced", bounded().batch_nodes(5).asymmetric(false)),
         ("bounded, reclaiming", bounded().batch_nodes(8).bound(32)),
     ];
-    let whole = env::number("MANYCORE_SOAK").map_or(Duration::from_secs(4), Duration::from_secs);
+    let whole = env::number("MANYCORE_SOAK").map_or(Duration::from_secs(2), Duration::from_secs);
     let share = whole / kinds.len() as u32;
     let seed = env::seed();
     let mut sum = Tally::default();

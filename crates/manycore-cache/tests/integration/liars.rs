@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const SHARE: Duration = Duration::from_millis(250);
+const SHARE: Duration = Duration::from_millis(125);
 const KEYS: usize = 60;
 const CAPACITY: u64 = 40;
 

@@ -15,7 +15,7 @@ use todc_utils::linearizability::WGLChecker;
 use todc_utils::linearizability::history::{Action, History};
 use todc_utils::specifications::Specification;
 
-const SHARE: Duration = Duration::from_millis(700);
+const SHARE: Duration = Duration::from_millis(350);
 const POLICIES: [Eviction; 2] = [Eviction::Clock, Eviction::ScanResistant];
 
 /// A call for one key, and its answer. Versions tell entries apart.
@@ -171,7 +171,7 @@ fn history(cache: &Cache<u32, u32>, seed: u64, beside: Beside<'_>) -> Vec<Event>
 
 fn histories<const LOSSY: bool>(beside: Beside<'_>, mut make: impl FnMut() -> Cache<u32, u32>) {
     let _alone = crate::env::alone();
-    let (seed, until) = (crate::env::seed(), crate::env::deadline("MANYCORE_SOAK", SHARE));
+    let (seed, until) = (crate::env::seed(), crate::env::soak(SHARE));
     let mut number = 0;
     while number == 0 || Instant::now() < until {
         let events = history(&make(), seed.wrapping_add(number), beside);
@@ -284,7 +284,7 @@ fn stress(eviction: Eviction, capacity: u64) {
     const THREADS: u32 = 4;
     const OWN: usize = 100;
     let (seed, aviary) = (crate::env::seed(), Aviary::new());
-    let until = crate::env::deadline("MANYCORE_SOAK", SHARE);
+    let until = crate::env::soak(SHARE);
     let builder = Cache::builder(capacity).eviction(eviction).initial_entries(1);
     let cache: Cache<u32, (Canary, u64)> = builder.build().unwrap();
     let work = |thread: u32| {

@@ -27,10 +27,19 @@ pub fn deadline(name: &str, default: Duration) -> Instant {
     Instant::now() + number(name).map_or(default, Duration::from_secs)
 }
 
+/// Returns when a test ends that goes on for a while: after the seconds in `MANYCORE_SOAK`, or else
+/// after `share`, or a quarter of it if `MANYCORE_TESTS` is `short`.
+pub fn soak(share: Duration) -> Instant {
+    deadline("MANYCORE_SOAK", if is_short() { share / 4 } else { share })
+}
+
 /// Returns `full`, or a tenth of it if `MANYCORE_TESTS` is `short`, as it is under a sanitizer.
 pub fn rounds(full: usize) -> usize {
-    let short = std::env::var("MANYCORE_TESTS").is_ok_and(|form| form == "short");
-    if short { full / 10 } else { full }
+    if is_short() { full / 10 } else { full }
+}
+
+fn is_short() -> bool {
+    std::env::var("MANYCORE_TESTS").is_ok_and(|form| form == "short")
 }
 
 /// How long a test waits for an effect that needs two threads to really meet, such as a planted

@@ -70,7 +70,7 @@ where
     L: Log<S, Op = P::Update>,
 {
     let _alone = env::alone();
-    let until = env::deadline("MANYCORE_SOAK", Duration::from_millis(500));
+    let until = env::soak(Duration::from_millis(500));
     let make = |rng: &mut Rng| {
         let object = Adaptive::new(S::default());
         object.pin(*rng.pick(&MODES));
@@ -124,7 +124,7 @@ impl Op<Pairs> for Both {
 
 fn stress<L: Log<Pairs, Op = Both>>(seed: u64, limit: Duration) {
     let object = Adaptive::<Pairs, L>::new(Pairs::default());
-    let until = env::deadline("MANYCORE_SOAK", limit);
+    let until = env::soak(limit);
     let live = |thread: usize| {
         let mut rng = Rng::part(seed, thread as u64);
         let mut done = 0;
@@ -295,7 +295,7 @@ fn long_load_of_one_ratio_does_not_flap() {
     let _alone = env::alone();
     for (updates, reads) in [(4, 1), (1, 1), (1, 4), (200, 1), (1, 200)] {
         let sum = Sum::new(0);
-        let until = env::deadline("MANYCORE_SOAK", Duration::from_millis(300));
+        let until = env::soak(Duration::from_millis(300));
         let (mut mode, mut switches) = (sum.mode(), 0);
         thread::scope(|scope| {
             for _ in 0..3 {

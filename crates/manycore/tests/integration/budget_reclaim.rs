@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const SHARE: Duration = Duration::from_millis(400);
+const SHARE: Duration = Duration::from_millis(200);
 
 /// A user that holds charges and gives the oldest back when asked.
 struct Cache {
@@ -370,7 +370,7 @@ fn stress(rng: &mut Rng, top: &BudgetTree, users: &[StressUser], oracle: &Oracle
 fn reclaim_under_stress_passes_no_limit_and_loses_nothing() {
     let _alone = env::alone();
     for batch in [0, 13] {
-        let until = env::deadline("MANYCORE_SOAK", SHARE);
+        let until = env::soak(SHARE);
         let top = BudgetTree::with_batch(LIMIT, batch);
         let oracle = Arc::new(Oracle::default());
         let users: Vec<_> = (0..3).map(|_| StressUser::new(&top, batch, &oracle)).collect();

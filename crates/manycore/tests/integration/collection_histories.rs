@@ -63,13 +63,13 @@ mod calls {
 
 use calls::{IntervalCall, LruCall, QueueCall, SetCall};
 
-const SHARE: Duration = Duration::from_millis(1_500);
+const SHARE: Duration = Duration::from_millis(700);
 
 fn histories<S: Subject>(name: &str) {
     let _alone = env::alone();
     let seed = env::seed();
     println!("{name}: MANYCORE_SEED={seed:#x}");
-    let histories = check::<S>(name, seed, env::deadline("MANYCORE_SOAK", SHARE));
+    let histories = check::<S>(name, seed, env::soak(SHARE));
     println!("{name}: {histories} histories");
 }
 

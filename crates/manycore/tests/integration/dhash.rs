@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 fn ignore<T>(_: T) {}
 
-const SHARE: Duration = Duration::from_millis(500);
+const SHARE: Duration = Duration::from_millis(250);
 
 const PLACEMENTS: [Placement; 4] =
     [Placement::Shared, Placement::PerNode, Placement::PerLlc, Placement::PerThread];
@@ -209,7 +209,7 @@ fn histories_are_linearizable_by_every_placement() {
     let distributed = PLACEMENTS.map(|placement| (placement, Distribution::Always));
     let others = [FORMS[0], FORMS[2]].map(|form| (Placement::PerThread, form));
     for (placement, form) in distributed.into_iter().chain(others) {
-        let until = env::deadline("MANYCORE_SOAK", SHARE);
+        let until = env::soak(SHARE);
         let make = |_: &mut Rng| -> Table { built(placement, form) };
         match calls::check::<Values, _>(env::seed(), until, make) {
             Ok(histories) => println!("{placement:?}, {form:?}: {histories} histories"),
@@ -255,7 +255,7 @@ fn no_part_is_lost_while_elements_come_and_go_and_tables_change_their_size() {
         [Placement::PerThread, Placement::PerLlc].map(|place| (place, Distribution::Always));
     let changing = (Placement::PerThread, Distribution::default());
     for (placement, form) in distributed.into_iter().chain([changing]) {
-        let until = env::deadline("MANYCORE_SOAK", SHARE);
+        let until = env::soak(SHARE);
         let table: DHash<u64, u64, u64> = built(placement, form);
         let over = AtomicBool::new(false);
         let (added, home) = thread::scope(|scope| {

@@ -339,7 +339,7 @@ fn close_wakes_waiting_senders_and_receivers() {
 /// of the end.
 #[test]
 fn race_of_send_and_close_loses_nothing() {
-    let rounds = env::rounds(10_000);
+    let rounds = env::rounds(5_000);
     for (logs, publish) in [(Logs::Always, Publish::Biased), (Logs::Always, Publish::Locked)] {
         let (give, take) = mpsc::sync_channel::<Arc<EventQueue<u32>>>(1);
         let (answer, answers) = mpsc::sync_channel::<u32>(1);
@@ -375,7 +375,7 @@ fn race_of_send_and_close_loses_nothing() {
 /// watchdog would report it.
 #[test]
 fn no_wake_up_is_lost() {
-    let rounds = env::rounds(20_000) as u32;
+    let rounds = env::rounds(10_000) as u32;
     for queue in queues::<u32>() {
         let done = AtomicBool::new(false);
         let served = AtomicUsize::new(0);

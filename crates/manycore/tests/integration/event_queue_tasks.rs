@@ -111,7 +111,7 @@ fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
 /// early.
 #[test]
 fn hundred_tasks_receive_every_event_once() {
-    const EVENTS: usize = 1_000;
+    const EVENTS: usize = 500;
     let end = end_of("a hundred tasks", || {
         for queue in queues::<usize>() {
             let seen: Vec<AtomicUsize> = (0..EVENTS).map(|_| AtomicUsize::new(0)).collect();

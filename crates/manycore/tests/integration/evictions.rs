@@ -20,7 +20,7 @@ fn eviction_bounds_the_objects_with_logs() {
     let builder = Sum::builder().logs(Logs::Always).table(Arc::clone(&table));
     let objects: Vec<Sum> = (0..1000).map(|_| builder.build(0).unwrap()).collect();
     let mut seed = 1_u64;
-    let rounds = env::rounds(40_000);
+    let rounds = env::rounds(20_000);
     for _ in 0..rounds {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         objects[(seed >> 33) as usize % 1000].append(Add(1));
@@ -38,7 +38,7 @@ fn forced_conflicts_between_threads_lose_nothing() {
     let table = Arc::new(LogTable::new(2));
     let builder = Sum::builder().logs(Logs::Always).table(Arc::clone(&table));
     let objects: Vec<Sum> = (0..16).map(|_| builder.build(0).unwrap()).collect();
-    let rounds = env::rounds(20_000);
+    let rounds = env::rounds(10_000);
     thread::scope(|s| {
         for thread in 0..4_u64 {
             let objects = &objects;

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 fn ignore<T>(_: T) {}
 
-const SHARE: Duration = Duration::from_millis(700);
+const SHARE: Duration = Duration::from_millis(350);
 
 impl<S: BuildHasher + Sync> Subject<Values> for FlatHashMap<u32, u32, S> {
     fn answer(&self, call: &Call) -> Option<u32> {
@@ -82,7 +82,7 @@ proptest! {
 #[test]
 fn histories_of_the_flat_map_are_linearizable_while_it_grows_and_shrinks() {
     let _alone = env::alone();
-    let until = env::deadline("MANYCORE_SOAK", 2 * SHARE);
+    let until = env::soak(2 * SHARE);
     let make = |rng: &mut Rng| {
         let buckets = *rng.pick(&[8, 32, 64]);
         let capacity = 8 * buckets * *rng.pick(&[1, 8]);
@@ -140,7 +140,7 @@ fn check([number, version, sum]: Checked, key: u64) -> u64 {
 fn stress<K: Numbered + Sync>(keys: usize) {
     const THREADS: usize = 4;
     let seed = env::seed();
-    let until = env::deadline("MANYCORE_SOAK", SHARE / 2);
+    let until = env::soak(SHARE / 2);
     let map = FlatHashMap::<K, Checked>::new();
     let (next, versions) = (AtomicU64::new(0), AtomicU64::new(1));
     map.insert(K::of(0), checked(0, 0));
@@ -249,7 +249,7 @@ fn counts_by_update_lose_nothing_while_the_map_grows() {
 #[test]
 fn iteration_of_the_flat_map_sees_what_stays_exactly_once_while_it_grows_and_shrinks() {
     let _alone = env::alone();
-    for round in 0..10 {
+    for round in 0..5 {
         let map: FlatHashMap<u32, ()> = (0..50).map(|key| (key, ())).collect();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {

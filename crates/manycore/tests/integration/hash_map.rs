@@ -23,7 +23,7 @@ use std::time::Duration;
 
 fn ignore<T>(_: T) {}
 
-const SHARE: Duration = Duration::from_millis(700);
+const SHARE: Duration = Duration::from_millis(350);
 
 /// A hasher under which keys are their own hash, or share a few hashes.
 #[derive(Default, Clone, Copy)]
@@ -181,7 +181,7 @@ proptest! {
 fn histories_of_the_map_are_linearizable_while_it_grows_and_shrinks() {
     let _alone = env::alone();
     for (name, domain) in domains() {
-        let until = env::deadline("MANYCORE_SOAK", SHARE);
+        let until = env::soak(SHARE);
         let make = |rng: &mut Rng| {
             let buckets = *rng.pick(&[8, 32, 64]);
             let room = *rng.pick(&[1, 8]);
@@ -206,7 +206,7 @@ fn stress(name: &str, domain: Domain) {
     const KEYS: usize = 600;
     const THREADS: usize = 4;
     let (seed, aviary) = (env::seed(), Aviary::new());
-    let until = env::deadline("MANYCORE_SOAK", SHARE);
+    let until = env::soak(SHARE);
     let map: HashMap<Canary, (Canary, u64)> = HashMap::builder().domain(Arc::new(domain)).build();
     let next = AtomicU64::new(0);
     let work = |thread: usize| {
@@ -267,7 +267,7 @@ fn map_under_stress_frees_everything_once_and_nothing_early() {
 #[test]
 fn iteration_sees_what_stays_exactly_once_while_the_map_grows_and_shrinks() {
     let _alone = env::alone();
-    for round in 0..10 {
+    for round in 0..5 {
         let map: HashMap<u32, ()> = (0..50).map(|key| (key, ())).collect();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {

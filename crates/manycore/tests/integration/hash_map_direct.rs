@@ -170,7 +170,7 @@ fn room_that_was_asked_for_stays_until_it_was_used() {
 /// again.
 #[test]
 fn map_that_shrinks_by_itself_loses_nothing() {
-    let (rounds, entries) = if cfg!(miri) { (1, 200) } else { (10, 20_000) };
+    let (rounds, entries) = if cfg!(miri) { (1, 200) } else { (5, 20_000) };
     let map: HashMap<u32, u32> = HashMap::new();
     for _ in 0..rounds {
         (0..4 * entries).for_each(|key| _ = map.insert(key, key));

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const THREADS: usize = 4;
 const KEYS: usize = 8;
-const SHARE: Duration = Duration::from_millis(1_500);
+const SHARE: Duration = Duration::from_millis(800);
 
 /// A member's number, stored twice, so that reused memory is detected.
 #[derive(Debug)]
@@ -160,7 +160,7 @@ fn stress(queue: Queue, max_queued: usize) {
     let _alone = env::alone();
     let seed = env::seed();
     println!("{queue:?}, at most {max_queued}: MANYCORE_SEED={seed:#x}");
-    let until = env::deadline("MANYCORE_SOAK", SHARE / 4);
+    let until = env::soak(SHARE / 4);
     let set: Set = DeferredSet::builder()
         .queue(queue)
         .max_queued(max_queued)

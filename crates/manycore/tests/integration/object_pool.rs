@@ -52,7 +52,7 @@ const STEPS: [(Placement, usize, usize); 6] = [
 fn things_are_lent_to_one_at_a_time_and_none_is_lost() {
     let _alone = env::alone();
     for (place, max, shelf) in STEPS {
-        let until = env::deadline("MANYCORE_SOAK", Duration::from_millis(200));
+        let until = env::soak(Duration::from_millis(200));
         let (pool, alive) = placed(place, max, shelf);
         let uses = AtomicUsize::new(0);
         thread::scope(|scope| {

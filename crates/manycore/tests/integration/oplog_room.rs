@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-const SHARE: Duration = Duration::from_millis(800);
+const SHARE: Duration = Duration::from_millis(400);
 
 #[test]
 fn moves_cancel_and_words_keep_their_order() {
@@ -104,7 +104,7 @@ impl Subject<Room> for Subjects {
 #[test]
 fn histories_of_both_kinds_are_linearizable() {
     let _alone = env::alone();
-    let until = env::deadline("MANYCORE_SOAK", SHARE);
+    let until = env::soak(SHARE);
     match calls::check::<Room, _>(env::seed(), until, Subjects::new) {
         Ok(histories) => println!("{histories} histories"),
         Err(report) => panic!("{report}"),

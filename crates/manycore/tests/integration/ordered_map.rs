@@ -23,7 +23,7 @@ use std::time::Duration;
 
 fn ignore<T>(_: T) {}
 
-const SHARE: Duration = Duration::from_millis(700);
+const SHARE: Duration = Duration::from_millis(350);
 
 #[allow(missing_docs, reason = "public only as the answer of a public trait must be")]
 #[derive(Debug, Clone, Copy)]
@@ -208,7 +208,7 @@ fn from_both_sides<T: PartialEq + std::fmt::Debug>(
 #[test]
 fn histories_of_the_ordered_map_are_linearizable() {
     let _alone = env::alone();
-    let until = env::deadline("MANYCORE_SOAK", 3 * SHARE);
+    let until = env::soak(3 * SHARE);
     let make = |rng: &mut Rng| {
         let Values(begin) = Values::default();
         // Nodes are full, or half full, or have slots that were used, and few entries.
@@ -236,7 +236,7 @@ fn ordered_map_under_stress_frees_everything_once_and_nothing_early() {
     const THREADS: usize = 4;
     let _alone = env::alone();
     let (seed, aviary) = (env::seed(), Aviary::new());
-    let until = env::deadline("MANYCORE_SOAK", 2 * SHARE);
+    let until = env::soak(2 * SHARE);
     let map: OrderedMap<Canary, (Canary, u64)> = OrderedMap::new();
     let next = AtomicU64::new(0);
     let work = |thread: usize| {

@@ -18,7 +18,7 @@ use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const SHARE: Duration = Duration::from_millis(700);
+const SHARE: Duration = Duration::from_millis(350);
 
 /// What the store does in its next call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -388,7 +388,7 @@ fn pages_under_load(form: Distribution) {
     const KEYS: u32 = 24;
     const PAGES: usize = 8;
     let seed = env::seed();
-    let until = env::deadline("MANYCORE_SOAK", SHARE);
+    let until = env::soak(SHARE);
     let calls = Arc::new(AtomicU32::new(0));
     let mood = |every: u32| -> Moods {
         let calls = Arc::clone(&calls);
@@ -524,7 +524,7 @@ impl Subject<Numbers> for PageCache<Store> {
 fn histories_are_linearizable() {
     let _alone = env::alone();
     for (pages, form) in FORMS.map(|form| [(1, form), (2, form)]).concat() {
-        let until = env::deadline("MANYCORE_SOAK", SHARE);
+        let until = env::soak(SHARE);
         let make = |_: &mut Rng| built(Store::plain(), pages, form);
         match calls::check::<Numbers, _>(env::seed(), until, make) {
             Ok(histories) => println!("{pages} pages, {form:?}: {histories} histories"),

@@ -19,7 +19,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const SHARE: Duration = Duration::from_millis(700);
+const SHARE: Duration = Duration::from_millis(350);
 
 #[test]
 fn views_see_what_was_there_and_their_own_writes() {
@@ -145,7 +145,7 @@ fn check(view: &View, model: &Numbers, keys: u32, what: &str) {
 #[test]
 fn every_view_equals_its_model() {
     let seed = env::seed();
-    let until = env::deadline("MANYCORE_SOAK", SHARE);
+    let until = env::soak(SHARE);
     let mut round = 0;
     while round == 0 || Instant::now() < until {
         let what = format!("round {round}, MANYCORE_SEED={seed:#x}");

@@ -13,7 +13,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const SHARE: Duration = Duration::from_millis(700);
+const SHARE: Duration = Duration::from_millis(350);
 
 /// Threads fork, write, read and drop shared views. A fork never changes by itself.
 #[test]
@@ -21,7 +21,7 @@ fn forks_under_load_stay_as_they_were() {
     const KEYS: u32 = 12;
     let _alone = env::alone();
     let seed = env::seed();
-    let until = env::deadline("MANYCORE_SOAK", SHARE);
+    let until = env::soak(SHARE);
     let first = view(4);
     let alive = alive(&first);
     let views: Vec<_> = (0..3).map(|_| Mutex::new(Arc::new(first.fork()))).collect();
@@ -124,7 +124,7 @@ impl Subject<Pages> for View {
 #[test]
 fn histories_are_linearizable() {
     let _alone = env::alone();
-    let until = env::deadline("MANYCORE_SOAK", 2 * SHARE);
+    let until = env::soak(2 * SHARE);
     let make = |rng: &mut Rng| {
         let view = view(2);
         (0..KEYS).filter(|_| rng.once_in(2)).for_each(|key| _ = write(&view, key, base(key)));

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 fn ignore<T>(_: T) {}
 
-const SHARE: Duration = Duration::from_millis(700);
+const SHARE: Duration = Duration::from_millis(350);
 
 const PLACEMENTS: [Placement; 4] =
     [Placement::Shared, Placement::PerNode, Placement::PerLlc, Placement::PerThread];
@@ -118,7 +118,7 @@ proptest! {
 fn histories_are_linearizable_by_every_placement() {
     let _alone = env::alone();
     for placement in PLACEMENTS {
-        let until = env::deadline("MANYCORE_SOAK", SHARE);
+        let until = env::soak(SHARE);
         let make = |_: &mut Rng| Map::with_placement(placement);
         match calls::check::<Values, _>(env::seed(), until, make) {
             Ok(histories) => println!("{placement:?}: {histories} histories"),
@@ -157,7 +157,7 @@ fn cache_that_is_not_cleared_is_not_linearizable() {
 fn readers_see_each_key_grow_while_it_is_replaced_and_removed() {
     const KEYS: u64 = 8;
     let _alone = env::alone();
-    let until = env::deadline("MANYCORE_SOAK", SHARE);
+    let until = env::soak(SHARE);
     let map = ReplicatedMap::<u64, u64>::new();
     let over = AtomicBool::new(false);
     let told: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const SHARE: Duration = Duration::from_millis(700);
+const SHARE: Duration = Duration::from_millis(350);
 
 #[allow(missing_docs, reason = "public only as the answer of a public trait must be")]
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +91,7 @@ proptest! {
 fn histories_of_the_list_are_linearizable() {
     let _alone = env::alone();
     for (name, domain) in domains() {
-        let until = env::deadline("MANYCORE_SOAK", SHARE);
+        let until = env::soak(SHARE);
         match calls::check::<Keys, _>(env::seed(), until, |_| SortedList::new(domain())) {
             Ok(histories) => println!("{name}: {histories} histories"),
             Err(report) => panic!("{name}: {report}"),
@@ -129,7 +129,7 @@ fn list_under_stress_frees_every_key_once_and_none_early() {
     let _alone = env::alone();
     for (name, domain) in domains() {
         let (seed, aviary) = (env::seed(), Aviary::new());
-        let until = env::deadline("MANYCORE_SOAK", SHARE);
+        let until = env::soak(SHARE);
         let list: SortedList<Canary> = SortedList::new(domain());
         let balance: [AtomicI64; KEYS] = Default::default();
         let work = |thread: usize| {

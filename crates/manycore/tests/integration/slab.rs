@@ -122,7 +122,7 @@ fn threads_that_come_and_go_and_free_each_others_nodes_lose_none() {
     println!("MANYCORE_SEED={seed:#x}");
     let slab = Slab::new();
     let pool: Mutex<Vec<SlabBox<'_, Node>>> = Mutex::default();
-    let until = env::deadline("MANYCORE_SOAK", std::time::Duration::from_secs(2));
+    let until = env::soak(std::time::Duration::from_secs(1));
     let mut wave = 0;
     while wave < 3 || std::time::Instant::now() < until {
         thread::scope(|scope| {

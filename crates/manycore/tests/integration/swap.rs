@@ -15,7 +15,7 @@ use std::time::Duration;
 
 fn ignore<T>(_: T) {}
 
-const SHARE: Duration = Duration::from_millis(900);
+const SHARE: Duration = Duration::from_millis(450);
 
 #[allow(missing_docs, reason = "public only as the answer of a public trait must be")]
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +91,7 @@ impl Subject<Values> for SharedTable {
 #[test]
 fn histories_of_a_swapped_object_are_linearizable() {
     let _alone = env::alone();
-    let until = env::deadline("MANYCORE_SOAK", SHARE);
+    let until = env::soak(SHARE);
     let make = |_: &mut Rng| SharedTable::new(Locked::default());
     match calls::check::<Values, _>(env::seed(), until, make) {
         Ok(histories) => println!("{histories} histories"),
@@ -155,7 +155,7 @@ fn nothing_is_lost_while_the_object_is_swapped_every_millisecond() {
     const THREADS: usize = 3;
     const KEYS: u32 = 4;
     let _alone = env::alone();
-    let until = env::deadline("MANYCORE_SOAK", SHARE);
+    let until = env::soak(SHARE);
     let table = SharedTable::new(Locked::default());
     let other = SharedTable::new(Sharded::default());
     let over = AtomicBool::new(false);
@@ -200,7 +200,7 @@ fn nothing_is_lost_while_the_object_is_swapped_every_millisecond() {
 #[test]
 fn objects_that_call_each_other_are_swapped_without_a_standstill() {
     let _alone = env::alone();
-    let until = env::deadline("MANYCORE_SOAK", SHARE);
+    let until = env::soak(SHARE);
     let tables = [SharedTable::new(Locked::default()), SharedTable::new(Sharded::default())];
     let over = AtomicBool::new(false);
     let calls = AtomicUsize::new(0);

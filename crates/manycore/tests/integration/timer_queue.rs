@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const SHARE: Duration = Duration::from_millis(600);
+const SHARE: Duration = Duration::from_millis(300);
 
 const QUEUES: [Queue; 2] = [Queue::PerThread, Queue::Global];
 
@@ -189,7 +189,7 @@ impl Subject<One> for Shared {
 #[test]
 fn histories_of_one_timer_are_linearizable() {
     let _alone = env::alone();
-    let until = env::deadline("MANYCORE_SOAK", SHARE);
+    let until = env::soak(SHARE);
     match calls::check::<One, _>(env::seed(), until, Shared::new) {
         Ok(histories) => println!("{histories} histories"),
         Err(report) => panic!("{report}"),
@@ -233,7 +233,7 @@ fn each_value_is_had_once_and_in_time() {
     for (kind, drops) in QUEUES.into_iter().zip(&DROPS) {
         let seed = env::seed();
         println!("MANYCORE_SEED={seed:#x}");
-        let until = env::deadline("MANYCORE_SOAK", SHARE);
+        let until = env::soak(SHARE);
         let queue = TimerQueue::with_queue(kind);
         let (now, over) = (AtomicU64::new(0), AtomicBool::new(false));
         let (set, had) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -341,7 +341,7 @@ fn hook_may_panic_and_may_use_the_queue() {
 #[test]
 fn timekeeper_sleeps_through_no_timer() {
     for kind in QUEUES {
-        let until = env::deadline("MANYCORE_SOAK", SHARE);
+        let until = env::soak(SHARE);
         let (send, wake) = std::sync::mpsc::channel();
         let send = Mutex::new(send);
         let queue = TimerQueue::with_queue(kind).on_earlier(move |_| {

@@ -20,7 +20,7 @@ use todc_utils::linearizability::WGLChecker;
 use todc_utils::linearizability::history::{Action, History};
 use todc_utils::specifications::Specification;
 
-const SHARE: Duration = Duration::from_millis(1_200);
+const SHARE: Duration = Duration::from_millis(600);
 /// The longest that items with a time to live of one second live.
 const LIFE: Duration = Duration::from_millis(1_150);
 const THREADS: usize = 4;
@@ -359,7 +359,7 @@ impl Bench {
 
 fn histories<const EVICTS: bool>(memory: u64) {
     let _alone = crate::env::alone();
-    let (seed, until) = (crate::env::seed(), crate::env::deadline("MANYCORE_SOAK", SHARE));
+    let (seed, until) = (crate::env::seed(), crate::env::soak(SHARE));
     let bench = Bench::new(memory);
     let mut number = 0;
     while number == 0 || Instant::now() < until {

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long each lie is tested on each form of a collection.
-const SHARE: Duration = Duration::from_millis(60);
+const SHARE: Duration = Duration::from_millis(30);
 
 /// A time limit longer than any test here takes, even under a sanitizer on a busy machine.
 const HANGS: Duration = Duration::from_secs(240);
@@ -353,8 +353,7 @@ pub fn lies<S: Subject>(what: &'static str) {
     for (number, lie) in LIES.into_iter().enumerate() {
         for form in 0..S::FORMS {
             let seed = seed.wrapping_add(number as u64);
-            let end =
-                Instant::now() + env::number("MANYCORE_SOAK").map_or(SHARE, Duration::from_secs);
+            let end = env::soak(SHARE);
             for round in 0.. {
                 let seed = seed.wrapping_add(round << 8);
                 let what = format!("{what}, form {form}, {lie:?}, round {round}");
