@@ -37,12 +37,15 @@ long() {
     [ "$status" = 0 ] || die "a test failed; what it printed is in $folder"
 }
 
+options=()
 tests=(litmus linearizability stress torture)
 files=(ldu_stress swap locks slab namespace)
 case "${1:-60}" in
 --short)
     export MANYCORE_SOAK=1
     files=()
+    # What the tests alone depend on may be slow.
+    options=(--config 'profile.release.package."*".opt-level=0')
     ;;
 long)
     [[ ${2:-3600} =~ ^[1-9][0-9]*$ ]] || die "'$2' is no number of seconds"
@@ -60,7 +63,7 @@ quick_builds
 # which the torture test has to catch by itself.)
 run() {
     cargo test --release --locked -p manycore --config profile.release.package.manycore.debug-assertions=true \
-        "$@" --nocapture --test-threads=1
+        ${options[@]+"${options[@]}"} "$@" --nocapture --test-threads=1
 }
 run "${tests[@]/#/--test=}" --
 [ ${#files[@]} = 0 ] || run --test=integration -- "${files[@]/%/::}"
