@@ -19,10 +19,15 @@ sim() { "$MANYCORE" sim --plain --date "$today" "$@" 2>"$work/said"; }
 sim --cores 1 -- sim-threads >/dev/null || skip_if_not_simulable "$work/said"
 
 # The runtime and the engine with their assertions, which the command's own build does not have:
-# that one has just been run.
-cargo build --release --locked --quiet --package manycore-sim-rt --target-dir "$TARGET/asserting" \
-    --config profile.release.debug-assertions=true 2>"$work/said" || die "$(cat "$work/said")"
-export MANYCORE_SIM_RUNTIME=$TARGET/asserting/release/libmanycore_sim_rt.so
+# that one has just been run. What both depend on is built once.
+asserting=()
+for package in manycore-sim-rt manycore-sim; do
+    asserting+=(--config "profile.release.package.$package.debug-assertions=true")
+done
+cargo build --release --locked --quiet --package manycore-sim-rt --target-dir "$TARGET/sim/runtime" \
+    "${asserting[@]}" 2>"$work/said" || die "$(cat "$work/said")"
+cp "$TARGET/sim/runtime/release/libmanycore_sim_rt.so" "$work/"
+export MANYCORE_SIM_RUNTIME=$work/libmanycore_sim_rt.so
 
 sim --cores 4,48 --json "$work/one.json" --timeline "$work/one.mctrace" -- sim-threads >"$work/one" ||
     die "$(cat "$work/said")"
@@ -177,5 +182,6 @@ if [ "${1:-}" = long ]; then
     say "an axum server with its clients runs on 48 cores"
 fi
 
-"$MANYCORE" sim test --quiet --locked --package manycore-sim-tests -- --include-ignored ||
+# Optimised as the programs are, so that both have the same crates.
+"$MANYCORE" sim test --quiet --release --locked --package manycore-sim-tests -- --include-ignored ||
     die "the tests on virtual cores failed"
