@@ -307,7 +307,7 @@ fn parts() {
         map.insert(1_u64, 1_u64);
         map
     };
-    takes("a HashMap with an entry, without what is in slabs", 80 + 512..=80 + 512, map);
+    takes("a HashMap with an entry, without what is in slabs", 96 + 512..=96 + 512, map);
     takes("an OrderedMap", 40..=40, OrderedMap::<u64, u64>::new);
     takes("an Owned of 8 bytes, without its node in a slab", 8..=8, || Owned::new(1_u64));
     takes("a TicketLock of 8 bytes", 32..=32, || TicketLock::new(0_u64));

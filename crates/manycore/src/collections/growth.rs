@@ -11,11 +11,11 @@
 //! ```
 //!
 //! Laws:
-//! - growth.G1 The next table has twice as many buckets, or half as many. It becomes the root at
-//!   once, with every bucket pending, and links to the old table. Buckets move in groups, one group
-//!   for each bucket of the smaller table: one bucket and its two targets, or two buckets and their
-//!   target. A group's entries are in the old table until the group is moved, and in the root from
-//!   then on.
+//! - growth.G1 The next table has twice as many buckets, or half as many. It becomes the root as a
+//!   whole, with every bucket pending, and links to the old table. Buckets move in groups, one
+//!   group for each bucket of the smaller table: one bucket and its two targets, or two buckets and
+//!   their target. A group's entries are in the old table until the group is moved, and in the root
+//!   from then on.
 //! - growth.G2 During growth, every update moves its own group, or a few others if its own has
 //!   moved, and then works in the root table. When all groups have moved, one thread unlinks the
 //!   old table. Only then may the next table come.
@@ -24,14 +24,15 @@
 //! - growth.G4 A group that has moved is counted, even if user code panics before the mover is done
 //!   with its other groups. A group that no thread has moved is handed out again. So a panic delays
 //!   growth and does not end it.
-//! - growth.G5 Before a large table becomes the root, the updates that ask for it touch its pages,
-//!   one huge page each. So no update has to wait for several new pages.
+//! - growth.G5 Before a large table becomes the root, the updates that ask for it touch the huge
+//!   pages of its buckets, one each, but for the first. So no update has to wait for several new
+//!   pages.
 
 use super::Line;
 use crate::config::{MAP_BUCKETS, MAP_CHUNK};
 use crate::section::{Atomic, Owned, Section, Shared};
 use crate::slab::large_array::PAGE_BYTES;
-use crate::sync::{AtomicUsize, Backoff, Mutex, Ordering, const_fn};
+use crate::sync::{AtomicUsize, Backoff, Mutex, MutexGuard, Ordering, const_fn};
 use std::sync::TryLockError;
 
 /// A table that can be replaced by a table of twice the size, or half.
@@ -142,6 +143,9 @@ impl<T> Growth<T> {
     }
 }
 
+/// Attempts at a step while other threads are at theirs.
+const ATTEMPTS: usize = if cfg!(any(manycore_loom, manycore_shuttle)) { 1 } else { 64 };
+
 /// A table that is to replace the root (growth.G5).
 pub(super) struct Next<T> {
     table: Owned<T>,
@@ -181,6 +185,9 @@ impl<T> Root<T> {
 }
 
 impl<T: Growing> Root<T> {
+    const BUCKETS_OF_A_PAGE: usize =
+        if T::BUCKET_BYTES < PAGE_BYTES { PAGE_BYTES / T::BUCKET_BYTES } else { 1 };
+
     /// Returns the table, if there is a table and no old table, and the section need not raise its
     /// era.
     #[inline(always)]
@@ -206,17 +213,22 @@ impl<T: Growing> Root<T> {
         let _ = self.table.compare_exchange(Shared::null(), table, section);
     }
 
+    /// Returns the table that is being made, unless another thread is at a step.
+    fn growing(&self) -> Option<MutexGuard<'_, Option<Next<T>>>> {
+        match self.growing.try_lock() {
+            Ok(growing) => Some(growing),
+            // The last attempt had no memory for a table, and changed nothing.
+            Err(TryLockError::Poisoned(growing)) => Some(growing.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Takes a step to replace `root` by a table of `buckets` buckets, twice as many or half. The
     /// last step replaces it (growth.G5). Returns false if another thread replaces it, or if
     /// entries are still moving to `root` (growth.G2).
     #[cold]
     fn follow(&self, root: Shared<'_, T>, buckets: usize, section: &Section<'_>) -> bool {
-        let mut growing = match self.growing.try_lock() {
-            Ok(growing) => growing,
-            // The last attempt had no memory for a table, and changed nothing.
-            Err(TryLockError::Poisoned(growing)) => growing.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
-        };
+        let Some(mut growing) = self.growing() else { return false };
         let Some(table) = root.as_ref() else { return false };
         if !table.growth().old.load(section).is_null() || self.load(section) != root {
             return false;
@@ -226,9 +238,8 @@ impl<T: Growing> Root<T> {
                 let table = Owned::new(T::with_buckets(buckets, Growth::new(false)));
                 Next { table, untouched: buckets }
             });
-        let of_a_page = (PAGE_BYTES / T::BUCKET_BYTES).max(1);
-        if next.untouched > of_a_page {
-            next.untouched -= of_a_page;
+        if next.untouched > Self::BUCKETS_OF_A_PAGE {
+            next.untouched -= Self::BUCKETS_OF_A_PAGE;
             next.table.touch(next.untouched);
             *growing = Some(next);
             return true;
@@ -410,9 +421,19 @@ impl<T: Growing + Send> Root<T> {
         let root = self.settle(section, &mut move_group);
         let buckets = root.as_ref().map_or(0, T::len);
         if needed < buckets {
-            while self.load(section) == root && self.follow(root, buckets / 2, section) {}
+            let mut backoff = Backoff::new();
+            // Bounded: another thread may want a larger table meanwhile, and after a fork none may
+            // hold the lock.
+            for _ in 0..buckets / Self::BUCKETS_OF_A_PAGE + ATTEMPTS {
+                if self.load(section) != root {
+                    break;
+                }
+                if !self.follow(root, buckets / 2, section) {
+                    backoff.pause();
+                }
+            }
             self.settle(section, &mut move_group);
-        } else if let Ok(mut growing) = self.growing.try_lock() {
+        } else if let Some(mut growing) = self.growing() {
             *growing = None; // what was made is not needed yet
         }
         needed < buckets

@@ -1,7 +1,8 @@
 //! The map's own methods, the map by value, and the set: compared with `std`'s, in every state of
 //! growth. Values count their owners, which tells what was dropped.
 
-use manycore::collections::{HashMap, HashSet};
+use crate::common::env;
+use manycore::collections::{FlatHashMap, HashMap, HashSet};
 use manycore::section::Domain;
 use std::collections::{BTreeSet, HashMap as Sequential};
 use std::hash::{Hash, Hasher, RandomState};
@@ -196,6 +197,45 @@ fn map_that_shrinks_by_itself_loses_nothing() {
         });
         assert_eq!((map.len(), map.enter().iter().count()), (entries as usize, entries as usize));
     }
+}
+
+/// Tables of several huge pages, which are touched before they are used, while another thread wants
+/// more room and less.
+#[test]
+fn tables_of_several_huge_pages_come_and_go() {
+    let each = env::rounds(100_000) as u64;
+    let (map, flat) = (HashMap::<u64, u64>::new(), FlatHashMap::<u64, u64>::new());
+    thread::scope(|scope| {
+        for part in 0..2 {
+            let (map, flat) = (&map, &flat);
+            scope.spawn(move || {
+                for key in (part..2 * each).step_by(2) {
+                    assert!(map.insert(key, !key) && flat.insert(key, !key).is_none());
+                }
+            });
+        }
+        for room in [2 * each, 8 * each, 4 * each] {
+            map.reserve(room as usize);
+            map.shrink_to_fit();
+            flat.reserve(room as usize);
+            flat.shrink_to_fit();
+        }
+    });
+    assert_eq!((map.len(), flat.len()), (2 * each as usize, 2 * each as usize));
+    for key in 0..2 * each {
+        assert_eq!((map.get_cloned(&key), flat.get(&key)), (Some(!key), Some(!key)));
+    }
+    map.retain(|key, _| *key < 10);
+    flat.retain(|key, _| *key < 10);
+    map.shrink_to_fit();
+    flat.shrink_to_fit();
+    assert!(
+        map.capacity() < 100 && flat.capacity() < 100,
+        "{} {}",
+        map.capacity(),
+        flat.capacity()
+    );
+    assert_eq!((map.get_cloned(&7), flat.get(&7)), (Some(!7), Some(!7)));
 }
 
 /// Hashers that pass keys on unchanged fill no chains, though the keys are pointers or multiples of

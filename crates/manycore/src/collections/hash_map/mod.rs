@@ -127,6 +127,8 @@ pub use view::HashMapView;
 ///   adds 14 to 28 bytes for each entry. A map with few entries takes 2 KiB. Its domain takes 1,200
 ///   bytes of them from the first view on, and 400 more for each further thread that uses the map.
 ///   Many small maps can share a domain: see [`HashMapBuilder::domain`].
+///   The next large table takes its memory before it is used, and keeps it until then or until
+///   [`shrink_to_fit`](Self::shrink_to_fit) is called.
 /// - Removed entries wait for open views. In a bounded domain, such as the map's own, they wait
 ///   only for views that may still see them: see [`section::Mode`](crate::section::Mode).
 ///   [`Domain`] says how their bytes are bounded. The map's own domain has a budget of 2 MiB for
