@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The documentation builds without a warning: no dead link, no missing page. With the features that
-# the pages on the documentation host are built with.
+# The documentation builds without a warning: no dead link, no missing page. With the features of all
+# checks (ci/lib.sh), and then as the documentation host builds it.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 RUSTDOCFLAGS="-D warnings" workspace doc --no-deps
 # The documentation host builds with the nightly compiler, and sets `docsrs`.

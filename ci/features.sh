@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Each feature of the library alone, and none: it builds without a warning, with its examples. The
-# tests of none pass; those of the features run in ci/test.sh, which has to have all of them.
+# Each feature of the library alone, and none: it builds without a warning, with its examples. The tests
+# pass without any feature; ci/test.sh runs those of all features together, and has to have all of them.
 # The features of manycore-metrics and manycore-trace build without a warning.
 #   ci/features.sh         as above: what .ci/run calls
 #   ci/features.sh NAME    the tests of the feature NAME, which is the only one

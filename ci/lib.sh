@@ -54,13 +54,6 @@ quick_builds() {
     export CARGO_PROFILE_RELEASE_LTO=off
 }
 
-# What this script simulates is built quickly, with each crate as one unit for the compiler: how it is
-# divided, which any change may alter, decides what is inlined, and made updates up to nine times as slow.
-sim_builds() {
-    quick_builds
-    export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1
-}
-
 # own_options WORKLOAD OPTION VALUE [OPTION VALUE]...: OWN are those that the workload takes. OPTIONS is
 # what `manycore-bench workloads --options` says.
 own_options() {

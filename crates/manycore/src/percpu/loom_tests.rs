@@ -9,7 +9,7 @@
 //! *A test of the test*: a model that passes with its law broken proves nothing. So models run
 //! again, each in its own process, with a bug planted in the real code, and must fail there.
 
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
 mod stacks;
 
 use super::slots::Records;

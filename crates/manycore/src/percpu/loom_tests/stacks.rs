@@ -72,3 +72,12 @@ unsafe extern "C" fn munmap(address: *mut c_void, bytes: usize) -> c_int {
     // SAFETY: the arguments are the caller's.
     unsafe { libc::syscall(libc::SYS_munmap, address, bytes) as c_int }
 }
+
+#[test]
+fn loom_stacks_are_kept() {
+    super::model(1, || super::thread::spawn(|| ()).join().unwrap());
+    assert!(
+        !stacks().kept.is_empty(),
+        "loom's threads have stacks of another size: see STACK_BYTES"
+    );
+}
