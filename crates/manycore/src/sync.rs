@@ -211,8 +211,9 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     const SPINS: u32 = 6;
-    /// What a short sleep takes with Linux' default slack of timers. Yielding for as long, and only
-    /// then sleeping, costs at most twice what either alone would have cost.
+    /// What a short sleep takes with Linux' default slack of timers. If no other thread wants the
+    /// core, yielding for as long, and only then sleeping, costs at most twice what either alone
+    /// would have cost.
     const SLEEP: std::time::Duration = std::time::Duration::from_micros(100);
 
     pub(crate) const fn new() -> Self {

@@ -106,7 +106,7 @@ pub(super) struct Limbo {
     limit: isize,
     /// Weight of the nodes behind the open batch.
     behind_bytes: usize,
-    /// Stamp of the last seal, whether it had anything to seal; zero if there was none.
+    /// Stamp of the last seal, whether or not it had anything to seal; zero if there was none.
     last_stamp: u64,
     /// Nodes behind the open batch.
     behind: usize,
