@@ -117,9 +117,8 @@ use std::hash::RandomState;
 /// - Memory: 25 to 39 bytes for an entry of 16 bytes: two lines of 64 bytes for each seven slots,
 ///   and the overflow buckets. A key and a value take whole words of 8 bytes each. An empty map
 ///   takes some 100 bytes and allocates nothing. A table that was replaced is freed when all reads
-///   of such maps that were under way have ended.
-///   The next large table takes its memory before it is used, and keeps it until then or until
-///   [`shrink_to_fit`](Self::shrink_to_fit) is called.
+///   of such maps that were under way have ended. The next large table takes its memory before it
+///   is used, and keeps it until then or until [`shrink_to_fit`](Self::shrink_to_fit) is called.
 /// - Hashing: as for [`HashMap`](super::HashMap). `RandomState` is safe against keys that an
 ///   attacker chooses, and takes most of a read's time. If no attacker can choose keys, use a
 ///   faster hasher. It should distribute keys over both the low bits (the bucket) and the upper
